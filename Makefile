@@ -1,0 +1,59 @@
+# Everything a newcomer needs: `make demo` and `make test` set up what they use.
+SHELL := /bin/bash
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
+BIN := .venv/bin
+OLDEST := .venv-oldest
+OLDEST_PYSPARK := 4.1.0
+export SPARK_LOCAL_IP := 127.0.0.1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup lint types test test-fast test-oldest demo bench wheel clean
+
+help: ## Show the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: .venv/installed ## Virtual environment, Java and redis-server, where missing
+
+.venv/installed: pyproject.toml scripts/provision.sh
+	@scripts/provision.sh
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is missing: install it, or set PYTHON=/path/to/python"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+$(OLDEST)/installed: .venv/installed
+	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --editable '.[dev]' 'pyspark==$(OLDEST_PYSPARK)'
+	@touch $@
+
+lint: setup ## Style, imports, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: setup ## mypy --strict
+	$(BIN)/mypy
+
+test-fast: setup ## Tests without Spark and servers
+	$(BIN)/pytest -m 'not spark and not server'
+
+test: setup ## All tests on the newest PySpark, then those with Spark on the oldest
+	@scripts/timed.sh "fast tests" $(MAKE) --no-print-directory test-fast
+	@scripts/timed.sh "tests with servers and Spark" $(BIN)/pytest -m 'spark or server'
+	@scripts/timed.sh "tests on PySpark $(OLDEST_PYSPARK)" $(MAKE) --no-print-directory test-oldest
+
+test-oldest: $(OLDEST)/installed ## The Spark tests on the oldest supported PySpark
+	$(OLDEST)/bin/pytest -m 'spark and not slow'
+
+demo: setup ## Fill a queue, read it as a stream into Parquet, look at what came out
+	@$(BIN)/python -m jobs.demo
+
+bench: setup ## Measure against the peers; prints ratios
+	@$(BIN)/python -m bench
+
+wheel: setup ## Build wheel and source distribution into dist/
+	@$(BIN)/python -m build --quiet
+
+clean: ## Remove what the targets made
+	rm -rf .venv $(OLDEST) build dist .pytest_cache .mypy_cache .ruff_cache .cache

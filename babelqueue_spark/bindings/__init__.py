@@ -1,0 +1,24 @@
+"""Brokers behind one contract: `base` states it, `registry` finds the module that fulfils it."""
+
+from babelqueue_spark.bindings.base import (
+    DELIVERIES,
+    OUTGOING,
+    Binding,
+    BindingConfig,
+    Capabilities,
+    DeadLetterStyle,
+)
+from babelqueue_spark.bindings.registry import BINDINGS, binding_class, broker_of, create_binding
+
+__all__ = [
+    "BINDINGS",
+    "DELIVERIES",
+    "OUTGOING",
+    "Binding",
+    "BindingConfig",
+    "Capabilities",
+    "DeadLetterStyle",
+    "binding_class",
+    "broker_of",
+    "create_binding",
+]

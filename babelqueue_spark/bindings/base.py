@@ -1,0 +1,200 @@
+"""The contract between the connector and a broker.
+
+A binding turns one broker's client into six verbs: backlog, claim, acknowledge, release, publish
+and browse. Messages cross this border as Arrow record batches, never as objects a row:
+`DELIVERIES` comes in, `OUTGOING` goes out. A binding knows neither the journal nor Spark.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+HEADERS = pa.map_(pa.string(), pa.string())
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+DELIVERIES = pa.schema(
+    [
+        ("body", pa.binary()),
+        ("headers", HEADERS),
+        ("id", pa.string()),
+        ("count", pa.int32()),
+        ("redelivered", pa.bool_()),
+        ("enqueued_at", TIMESTAMP),
+        ("key", pa.string()),
+        ("receipt", pa.binary()),
+    ]
+)
+"""What a claim or a browse returns, a row a message.
+
+`body`: the bytes of the envelope as received (never null). `headers`: what travelled beside it.
+`id`: the broker's name for the message, the same on each redelivery where the broker has one.
+`count`: deliveries so far including this one. `redelivered`: false only where the broker knows
+that this is the first delivery. `key`: partition key, group or session. `receipt`: whatever
+`acknowledge` and `release` need; opaque, and never shown to users.
+"""
+
+OUTGOING = pa.schema(
+    [
+        ("body", pa.binary()),
+        ("headers", HEADERS),
+        ("key", pa.string()),
+        ("delay", pa.int64()),
+    ]
+)
+"""What `publish` takes, a row a message. `delay` is in milliseconds from now; null and 0 mean none."""
+
+DeadLetterStyle = Literal["babelqueue", "initphp"]
+Browse = Literal["exact", "intrusive", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """What a broker can do, as data.
+
+    Attributes:
+        claim_batch: most messages one `claim` call should ask for.
+        publish_batch: most messages one `publish` call should carry.
+        durable_receipts: a receipt still acknowledges after the connection that claimed it closed.
+        publish_once: `publish` with a `marker` puts a repeated batch on the queue only once.
+        max_delay: longest delay of a message in milliseconds; 0 = none, None = no limit.
+        browse: whether messages can be read without consuming them.
+        ordered: one claimer reads the messages of a queue in the order they were published.
+        keys: the broker keeps a key beside the message.
+        headers: the broker keeps headers beside the message.
+        native_dead_letters: the broker moves messages to a dead-letter queue by itself.
+        duplicate_detection: the broker drops a message whose `meta.id` it has seen.
+    """
+
+    claim_batch: int
+    publish_batch: int
+    durable_receipts: bool
+    publish_once: bool
+    max_delay: int | None
+    browse: Browse
+    ordered: bool
+    keys: bool = False
+    headers: bool = False
+    native_dead_letters: bool = False
+    duplicate_detection: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class BindingConfig:
+    """What a binding needs to reach its broker.
+
+    Attributes:
+        url: the connection string, secrets resolved.
+        visibility_timeout: seconds a claim may stay unacknowledged; None = the binding's default.
+        client_options: the `<broker>.<name>` options, names in lower case, values as text.
+    """
+
+    url: str = field(repr=False)
+    visibility_timeout: float | None = None
+    client_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+class Binding(ABC):
+    """One broker, as seen by one reader or writer in one process.
+
+    Construction parses the configuration and opens nothing, so that a binding may be built anywhere;
+    the first verb connects. Verbs raise `BrokerError` with a one-line message that names the broker
+    and what to do, and never holds a password. Not safe for concurrent use.
+    """
+
+    name: ClassVar[str]
+    capabilities: ClassVar[Capabilities]
+    lease: float = 0.0
+    """Seconds for which a claim is certainly nobody else's; 0 where it ends with the connection."""
+
+    def __init__(self, config: BindingConfig) -> None:
+        self.config = config
+
+    @abstractmethod
+    def backlog(self, queue: str) -> int:
+        """How many messages a claim could get now or soon: ready, due, or left by a dead reader."""
+
+    @abstractmethod
+    def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
+        """Take up to `messages` messages that nobody else will get until the visibility timeout ends.
+
+        At least one message where one is ready (however large), then no more than `max_bytes` of
+        bodies. Returns at once, with an empty batch when nothing is ready.
+        """
+
+    @abstractmethod
+    def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
+        """Remove claimed messages for good.
+
+        False where the claim had lapsed: the message went back, and it is or was delivered again.
+        The deliveries may come from a claim of another process where receipts are durable.
+        """
+
+    @abstractmethod
+    def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
+        """Give claimed messages back unchanged, at once; lapsed claims are passed over."""
+
+    @abstractmethod
+    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+        """Append `OUTGOING` messages in order; returns how many, after the broker has confirmed.
+
+        With `marker` (where `publish_once`), a batch whose marker was published before is not
+        published again, and 0 comes back: messages and marker become visible together or not at all.
+        """
+
+    @abstractmethod
+    def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
+        """The messages that are ready now, in queue order, consumed by nobody; receipts are null."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the connection; idempotent."""
+
+    @classmethod
+    @abstractmethod
+    def dead_letter_name(cls, queue: str, style: DeadLetterStyle) -> str:
+        """The queue where dead letters of `queue` go."""
+
+    def identities(self, deliveries: pa.RecordBatch) -> list[str]:
+        """A name a message that its redelivery will share; overridden where the broker gives no id."""
+        return deliveries.column("id").to_pylist()  # type: ignore[no-any-return]
+
+    def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:
+        """The attempts column: the body's count, reconciled by the binding's rule."""
+        del deliveries
+        return body_attempts
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def empty_deliveries() -> pa.RecordBatch:
+    """A `DELIVERIES` batch without rows."""
+    return deliveries(0)
+
+
+def deliveries(rows: int, **columns: Any) -> pa.RecordBatch:
+    """A `DELIVERIES` batch of `rows` rows; columns left out are null."""
+    arrays = []
+    for column in DELIVERIES:
+        values = columns.get(column.name)
+        if values is None:
+            arrays.append(pa.nulls(rows, column.type))
+        elif isinstance(values, pa.Array):
+            arrays.append(values.cast(column.type))
+        else:
+            arrays.append(pa.array(values, column.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=DELIVERIES)
+
+
+def total_bytes(batch: pa.RecordBatch) -> int:
+    """The bytes of all bodies in a `DELIVERIES` or `OUTGOING` batch."""
+    return int(pc.sum(pc.binary_length(batch.column("body"))).as_py() or 0)

@@ -1,0 +1,21 @@
+"""The errors a user of the connector can meet; each message says what to do and holds no secret."""
+
+
+class BabelQueueError(Exception):
+    """Base of every error the connector raises on purpose."""
+
+
+class OptionError(BabelQueueError, ValueError):
+    """An option is unknown, missing, or has a value that cannot be used."""
+
+
+class BrokerError(BabelQueueError):
+    """The broker refused, or could not be reached."""
+
+
+class JournalError(BabelQueueError):
+    """The journal cannot be used: its storage, its owner or its content."""
+
+
+class DataLossError(JournalError):
+    """Spark asks for messages which the journal no longer holds."""

@@ -1,0 +1,265 @@
+"""Where a journal keeps its files: a local (or mounted) directory, or any fsspec URL.
+
+A store gives the journal four things: create a file exclusively, replace one, read, and list.
+Everything the journal promises rests on the first, so `probe` refuses storage that cannot do it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from babelqueue_spark.errors import JournalError
+
+_NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS, errno.EXDEV}
+_ARROW_MAGIC = b"ARROW1"
+
+
+class Store(ABC):
+    """Files under one location; names are relative, with `/` between folders."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+
+    @abstractmethod
+    def create(self, name: str, content: bytes) -> bool:
+        """Write a new file whole and durable; False, and nothing written, when the name is taken."""
+
+    @abstractmethod
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a file whole, over the old one if there is one."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes | None:
+        """The content of a file, or None where there is none."""
+
+    @abstractmethod
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder, sorted; empty where there is no such folder."""
+
+    @abstractmethod
+    def remove(self, folder: str) -> None:
+        """Delete a folder and all in it; silent where there is none."""
+
+    @abstractmethod
+    def remove_file(self, name: str) -> None:
+        """Delete one file; silent where there is none."""
+
+    def probe(self) -> None:
+        """Prove that this storage creates exclusively; `JournalError` says what is missing."""
+        name = f"probe-{uuid.uuid4().hex}"
+        with self.explained():
+            try:
+                exclusive = self.create(name, b"1") and not self.create(name, b"2")
+            finally:
+                with contextlib.suppress(OSError):
+                    self.remove_file(name)
+        if not exclusive:
+            raise JournalError(
+                f"journalLocation {self.location} is on storage that cannot create a file exclusively "
+                "(two writers both succeeded): use a local or shared POSIX directory, or an object "
+                "store with conditional puts"
+            )
+
+    @contextlib.contextmanager
+    def explained(self) -> Iterator[None]:
+        """Turn what the storage raises into a `JournalError` of one line."""
+        try:
+            yield
+        except (OSError, NotImplementedError, ValueError) as error:
+            cause = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise JournalError(
+                f"journalLocation {self.location} cannot be used ({type(error).__name__}: {cause}): it must "
+                "be a directory that driver and executors can both create, read and write"
+            ) from None
+
+
+class LocalStore(Store):
+    """A directory: a file appears whole by hard link, or by exclusive open where links are refused."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__(location)
+        self._root = Path(location)
+        self._hard_links = True
+
+    def create(self, name: str, content: bytes) -> bool:
+        path = self._root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if self._hard_links:
+            try:
+                return self._create_by_link(path, content)
+            except OSError as error:
+                if error.errno not in _NO_HARD_LINKS:
+                    raise
+                self._hard_links = False
+        return self._create_by_open(path, content)
+
+    def _create_by_link(self, path: Path, content: bytes) -> bool:
+        temporary = self._write_beside(path, content)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink()
+        _sync_folder(path.parent)
+        return True
+
+    def _create_by_open(self, path: Path, content: bytes) -> bool:
+        if path.exists() and not _is_torn(path):
+            return False
+        if path.exists() and not _set_aside(path):
+            return False
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        except FileExistsError:
+            return False
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            mine = os.fstat(file.fileno()).st_ino
+        _sync_folder(path.parent)
+        return path.exists() and path.stat().st_ino == mine
+
+    def replace(self, name: str, content: bytes) -> None:
+        path = self._root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._write_beside(path, content).replace(path)
+        _sync_folder(path.parent)
+
+    def _write_beside(self, path: Path, content: bytes) -> Path:
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        return temporary
+
+    def read(self, name: str) -> bytes | None:
+        path = self._root / name
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        return None if _is_segment(path) and not _whole(content) else content
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return sorted(entry.name for entry in os.scandir(self._root / folder) if entry.name[0] != ".")
+        except FileNotFoundError:
+            return []
+
+    def remove(self, folder: str) -> None:
+        shutil.rmtree(self._root / folder, ignore_errors=True)
+
+    def remove_file(self, name: str) -> None:
+        (self._root / name).unlink(missing_ok=True)
+
+
+class FsspecStore(Store):
+    """Any fsspec file system whose `pipe_file(mode="create")` is exclusive, such as S3's conditional put."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__(location)
+        try:
+            self._fs, self._root = fsspec.core.url_to_fs(location, use_listings_cache=False)
+        except (ImportError, ValueError) as error:
+            raise JournalError(f"journalLocation {location} cannot be opened: {error}") from None
+
+    def _path(self, name: str) -> str:
+        return f"{self._root.rstrip('/')}/{name}"
+
+    def create(self, name: str, content: bytes) -> bool:
+        try:
+            self._fs.pipe_file(self._path(name), content, mode="create")
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if _precondition_failed(error):
+                return False
+            raise
+        return True
+
+    def replace(self, name: str, content: bytes) -> None:
+        self._fs.pipe_file(self._path(name), content)
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            content: bytes = self._fs.cat_file(self._path(name))
+        except FileNotFoundError:
+            return None
+        return content
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            entries: list[Any] = self._fs.ls(self._path(folder), detail=False, refresh=True)
+        except FileNotFoundError:
+            return []
+        return sorted(str(entry).rstrip("/").rpartition("/")[2] for entry in entries)
+
+    def remove(self, folder: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.rm(self._path(folder), recursive=True)
+
+    def remove_file(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.rm_file(self._path(name))
+
+
+def open_store(location: str) -> Store:
+    """The store for a path, a `file:` URL or any fsspec URL."""
+    scheme, separator, _ = location.partition("://")
+    if location.startswith("file:"):
+        return LocalStore("/" + location.removeprefix("file:").lstrip("/"))
+    if not separator or len(scheme) < 2:
+        return LocalStore(location)
+    return FsspecStore(location)
+
+
+def _precondition_failed(error: OSError) -> bool:
+    text = f"{error} {error.__cause__}"
+    return any(word in text for word in ("PreconditionFailed", "ConditionalRequestConflict", "412"))
+
+
+def _is_segment(path: Path) -> bool:
+    return path.suffix == ".arrow"
+
+
+def _whole(content: bytes) -> bool:
+    return content.startswith(_ARROW_MAGIC) and content.endswith(_ARROW_MAGIC) and len(content) > 16
+
+
+def _is_torn(path: Path) -> bool:
+    return _is_segment(path) and not _whole(path.read_bytes())
+
+
+def _set_aside(path: Path) -> bool:
+    """Rename a torn file away; put it back, and say no, when its writer finished it after all."""
+    aside = path.with_name(f".torn-{uuid.uuid4().hex}{path.suffix}")
+    try:
+        path.rename(aside)
+    except FileNotFoundError:
+        return True
+    if _is_torn(aside):
+        return True
+    aside.rename(path)
+    return False
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

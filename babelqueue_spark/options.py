@@ -1,0 +1,249 @@
+"""The options of design and documentation: names, types, defaults, and errors that help."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from babelqueue_spark.bindings import BINDINGS, Binding, BindingConfig, broker_of, create_binding
+from babelqueue_spark.bindings.base import DeadLetterStyle
+from babelqueue_spark.errors import OptionError
+
+T = TypeVar("T")
+
+_SPARK_OWN = {"path", "checkpointlocation"}
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_UNITS = {
+    **_SECONDS,
+    **dict.fromkeys(("millisecond", "milliseconds", "msec"), _SECONDS["ms"]),
+    **dict.fromkeys(("sec", "second", "seconds"), _SECONDS["s"]),
+    **dict.fromkeys(("minute", "minutes"), _SECONDS["m"]),
+    **dict.fromkeys(("hour", "hours"), _SECONDS["h"]),
+    **dict.fromkeys(("day", "days"), _SECONDS["d"]),
+}
+_BYTES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def seconds(text: str) -> float:
+    """`10s`, `5 minutes`, `1 hour 30 min`, or a bare number of seconds."""
+    if re.fullmatch(r"\d+(\.\d+)?", text.strip()):
+        return float(text)
+    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]+)", text.lower())
+    rest = re.sub(r"(\d+(?:\.\d+)?)\s*([a-z]+)", "", text.lower()).replace("interval", "").strip()
+    if not parts or rest or any(unit not in _UNITS for _, unit in parts):
+        raise ValueError("a time such as '10s', '5 minutes' or '1 hour'")
+    return sum(float(amount) * _UNITS[unit] for amount, unit in parts)
+
+
+def byte_size(text: str) -> int:
+    """`64m`, `1g`, `512 KiB`, or a bare number of bytes; powers of 1024."""
+    match = re.fullmatch(r"(\d+)\s*([bkmgt]?)(?:i?b)?", text.strip().lower())
+    if not match or int(match[1]) == 0:
+        raise ValueError("a size such as '64m' or '1g'")
+    return int(match[1]) * _BYTES[match[2]]
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch(r"\d+", text.strip()) or int(text) < 1:
+        raise ValueError("a whole number of at least 1")
+    return int(text)
+
+
+def _flag(text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError("'true' or 'false'")
+    return text.strip().lower() == "true"
+
+
+def _queues(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise ValueError("a queue name, or several with commas between")
+    return names
+
+
+def _style(text: str) -> str:
+    if text.strip().lower() not in ("babelqueue", "initphp"):
+        raise ValueError("'babelqueue' or 'initphp'")
+    return text.strip().lower()
+
+
+PARSERS: dict[str, Callable[[str], Any]] = {
+    "broker": lambda text: text.strip().lower(),
+    "url": str,
+    "queue": _queues,
+    "journalLocation": str,
+    "journalRetention": seconds,
+    "maxMessagesPerTrigger": _count,
+    "maxBytesPerTrigger": byte_size,
+    "maxFetchTime": seconds,
+    "numPartitions": _count,
+    "visibilityTimeout": seconds,
+    "deadLetterStyle": _style,
+    "deadLetterQueue": str,
+    "failOnDataLoss": _flag,
+    "allowEmptyListData": _flag,
+}
+_CANONICAL = {name.lower(): name for name in PARSERS}
+_READ_ONLY = {
+    "journalLocation", "journalRetention", "maxMessagesPerTrigger", "maxBytesPerTrigger", "maxFetchTime",
+    "numPartitions", "visibilityTimeout", "failOnDataLoss", "allowEmptyListData",
+}  # fmt: skip
+_WRITE_ONLY = {"deadLetterStyle", "deadLetterQueue"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of one read or write, parsed; secrets stay references until `binding`.
+
+    Attributes:
+        broker: key of `babelqueue_spark.bindings.BINDINGS`.
+        url: as given; may be `env:NAME` or `file:/path`.
+        queue: the queues named; empty on a write whose rows name theirs.
+        journal_location: directory or fsspec URL; None on batch reads and writes.
+        journal_retention: seconds for which committed batches stay replayable.
+        max_messages, max_bytes, max_fetch_time: bounds of one trigger (messages, bytes, seconds).
+        explicit_max_messages: whether the user set `maxMessagesPerTrigger`.
+        num_partitions: most parallel claimers a trigger.
+        visibility_timeout: seconds a claim may stay unacknowledged; None = the binding's default.
+        dead_letter_style, dead_letter_queue: where dead letters go.
+        fail_on_data_loss: whether missing journal content fails the query.
+        allow_empty_list_data: read PHP's `"data":[]` as an empty object.
+        client_options: what was given as `<broker>.<name>`, names in lower case.
+    """
+
+    broker: str
+    url: str = field(repr=False)
+    queue: tuple[str, ...] = ()
+    journal_location: str | None = None
+    journal_retention: float = 0.0
+    max_messages: int = 100_000
+    explicit_max_messages: bool = False
+    max_bytes: int = 256 << 20
+    max_fetch_time: float = 10.0
+    num_partitions: int = field(default_factory=lambda: min(os.cpu_count() or 1, 8))
+    visibility_timeout: float | None = None
+    dead_letter_style: DeadLetterStyle = "babelqueue"
+    dead_letter_queue: str | None = None
+    fail_on_data_loss: bool = True
+    allow_empty_list_data: bool = False
+    client_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def binding(self) -> Binding:
+        """A binding to the broker, with references to secrets resolved on this machine."""
+        return create_binding(
+            self.broker,
+            BindingConfig(
+                url=resolve(self.url, "url"),
+                visibility_timeout=self.visibility_timeout,
+                client_options={
+                    name: resolve(value, f"{self.broker}.{name}")
+                    for name, value in self.client_options.items()
+                },
+            ),
+        )
+
+
+def read_options(given: Mapping[str, str]) -> Options:
+    """Options of `spark.read` and `spark.readStream`; `OptionError` says what to change."""
+    options = _parse(given, forbidden=_WRITE_ONLY, door="reading")
+    if not options.queue:
+        raise OptionError("option 'queue' is required: .option('queue', 'orders'), or several with commas")
+    return options
+
+
+def write_options(given: Mapping[str, str]) -> Options:
+    """Options of `df.write` and `df.writeStream`; `OptionError` says what to change."""
+    options = _parse(given, forbidden=_READ_ONLY, door="writing")
+    if len(options.queue) > 1:
+        raise OptionError("option 'queue' takes one queue on writes: name others in a 'queue' column")
+    return options
+
+
+def _parse(given: Mapping[str, str], *, forbidden: set[str], door: str) -> Options:
+    lowered = {key.lower(): value for key, value in given.items()}
+    values: dict[str, Any] = {}
+    for key, text in lowered.items():
+        name = _CANONICAL.get(key)
+        if name in forbidden:
+            raise OptionError(f"option '{name}' has no meaning when {door}: remove it")
+        if name is not None:
+            values[name] = _value(name, text)
+    broker = _broker(values)
+    client = _client_options(lowered, broker, forbidden)
+    return Options(
+        broker=broker,
+        explicit_max_messages="maxMessagesPerTrigger" in values,
+        client_options=client,
+        **{_field(name): value for name, value in values.items() if name != "broker"},
+    )
+
+
+def _value(name: str, text: str) -> Any:
+    try:
+        return PARSERS[name](text)
+    except ValueError as error:
+        shown = "" if name == "url" else f" '{text}'"
+        raise OptionError(f"option '{name}' has the value{shown}, but takes {error}") from None
+
+
+def _field(name: str) -> str:
+    snake = re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
+    return snake.removesuffix("_per_trigger")
+
+
+def _broker(values: Mapping[str, Any]) -> str:
+    if "url" not in values:
+        raise OptionError("option 'url' is required, such as redis://localhost:6379/0 or sqlite:////srv/q.db")
+    known = ", ".join(sorted(BINDINGS))
+    named = values.get("broker") or broker_of(resolve(values["url"], "url"))
+    if named is None:
+        raise OptionError(f"the scheme of 'url' names no broker: set option 'broker' to one of {known}")
+    if named not in BINDINGS:
+        raise OptionError(f"option 'broker' has the value '{named}', but takes one of {known}")
+    return str(named)
+
+
+def _client_options(lowered: Mapping[str, str], broker: str, forbidden: set[str]) -> dict[str, str]:
+    client = {}
+    for key, text in lowered.items():
+        if key in _CANONICAL or key in _SPARK_OWN:
+            continue
+        prefix, dot, name = key.partition(".")
+        if dot and prefix == broker:
+            client[name] = text
+            continue
+        raise OptionError(_unknown(key, broker, [name for name in PARSERS if name not in forbidden]))
+    return client
+
+
+def _unknown(key: str, broker: str, names: list[str]) -> str:
+    nearest = difflib.get_close_matches(key, [name.lower() for name in names], n=1, cutoff=0.5)
+    hint = f": did you mean '{_CANONICAL[nearest[0]]}'?" if nearest else f": known are {', '.join(names)}"
+    return f"option '{key}' is unknown{hint} (the client's own options are given as '{broker}.<name>')"
+
+
+def resolve(value: str, name: str) -> str:
+    """The value itself, or what `env:NAME` or `file:/path` refers to on this machine."""
+    kind, separator, target = value.partition(":")
+    if not separator or kind not in ("env", "file"):
+        return value
+    if kind == "env":
+        if target not in os.environ:
+            raise OptionError(
+                f"option '{name}' refers to the environment variable {target}, which is not set on this "
+                "machine: set it for the driver and for the executors (spark.executorEnv)"
+            )
+        return os.environ[target]
+    try:
+        return Path(target).read_text().strip()
+    except OSError as error:
+        raise OptionError(
+            f"option '{name}' refers to the file {target}, which cannot be read ({error.strerror}): "
+            "it must exist on the driver and on the executors"
+        ) from None

@@ -1,0 +1,139 @@
+"""The batch and stream writers: each task publishes its rows in chunks that a repeated task repeats."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from babelqueue_spark.errors import OptionError
+from babelqueue_spark.options import Options
+from babelqueue_spark.sink.messages import COLUMNS, Stamp, to_messages
+
+
+@dataclass
+class Published(WriterCommitMessage):
+    """What one task put on the queues; rows a former attempt had published already are not counted."""
+
+    messages: int
+
+
+class QueueStreamWriter(DataSourceStreamArrowWriter):
+    """Publishes micro-batches; a replayed batch carries the same ids and, where possible, no repeats."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        check_columns(schema)
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+        """Publish the rows of one partition; returns when the broker has confirmed them."""
+        context = _task()
+        stamp = Stamp(f"{_streaming(context)} {context.partitionId()}")
+        return Published(_publish(iterator, stamp, self._options))
+
+
+class QueueWriter(DataSourceArrowWriter):
+    """Publishes a DataFrame once; inside foreachBatch with ids that a replay repeats."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise OptionError("a queue cannot be overwritten: use .mode('append')")
+        check_columns(schema)
+        self._options = options
+        self._run = uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+        """Publish the rows of one partition; returns when the broker has confirmed them."""
+        context = _task()
+        streaming = _streaming(context)
+        stamp = Stamp(f"{streaming or self._run} {context.partitionId()}")
+        return Published(_publish(iterator, stamp, self._options, by_content=streaming is not None))
+
+
+def check_columns(schema: StructType) -> None:
+    """`OptionError` unless the columns can be written."""
+    names = schema.fieldNames()
+    for name in names:
+        if name not in COLUMNS:
+            nearest = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.6)
+            hint = f"did you mean '{nearest[0]}'?" if nearest else f"a write takes {', '.join(COLUMNS)}"
+            raise OptionError(f"column '{name}' cannot be written: {hint} (the payload belongs into 'data')")
+    if not {"job", "urn"} & set(names) and "dead_letter" not in names:
+        raise OptionError("a write needs a column 'job' (or 'urn'): the URN of the message")
+    if "data" not in names and "dead_letter" not in names:
+        raise OptionError("a write needs a column 'data': JSON text, a struct or a map")
+
+
+def _publish(
+    batches: Iterator[pa.RecordBatch], stamp: Stamp, options: Options, *, by_content: bool = False
+) -> int:
+    published = 0
+    row = 0
+    with options.binding() as binding:
+        can_mark = binding.capabilities.publish_once
+        for chunk in _chunks(batches, binding.capabilities.publish_batch):
+            named = Stamp(f"{stamp.text} {_fingerprint(chunk)}") if by_content else stamp
+            for queue, messages in to_messages(chunk, row, named, options, binding).items():
+                marker = named.marker(queue, row) if can_mark else None
+                published += binding.publish(queue, messages, marker=marker)
+            row += chunk.num_rows
+    return published
+
+
+def _chunks(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of `size`, however they were cut, so that a marker means the same rows."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        if rows >= size:
+            table = pa.Table.from_batches(waiting)
+            whole = rows - rows % size
+            for first in range(0, whole, size):
+                yield _one_batch(table.slice(first, size))
+            waiting = table.slice(whole).to_batches()
+            rows -= whole
+    if rows:
+        yield _one_batch(pa.Table.from_batches(waiting))
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    combined: pa.RecordBatch = table.combine_chunks().to_batches()[0]
+    return combined
+
+
+def _fingerprint(chunk: pa.RecordBatch) -> str:
+    """Tells two writes of one micro-batch apart: a digest of what is written, not of when."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in ("job", "urn", "data", "body", "queue"):
+        index = chunk.schema.get_field_index(name)
+        if index >= 0:
+            digest.update(name.encode())
+            for value in chunk.column(index).to_pylist():
+                digest.update(repr(value).encode())
+    return digest.hexdigest()
+
+
+def _task() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "a writer runs inside a Spark task"
+    return context
+
+
+def _streaming(context: TaskContext) -> str | None:
+    """Query and batch of the micro-batch this task belongs to, or None outside of one."""
+    query = context.getLocalProperty("sql.streaming.queryId")
+    batch = context.getLocalProperty("streaming.sql.batchId")
+    return f"{query} {batch}" if query and batch else None

@@ -1,0 +1,40 @@
+"""The batch reader: looks at queues without consuming anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from babelqueue_spark.bindings import binding_class
+from babelqueue_spark.errors import OptionError
+from babelqueue_spark.options import Options
+from babelqueue_spark.source.columns import to_rows
+from babelqueue_spark.source.plan import QueueShare
+
+
+class QueueReader(DataSourceReader):
+    """One partition a queue, so that a queue's order is kept."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        if binding_class(options.broker).capabilities.browse == "none":
+            raise OptionError(
+                f"broker '{options.broker}' cannot be read without consuming: use spark.readStream"
+            )
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """A partition for each queue named."""
+        return [QueueShare(queue) for queue in self._options.queue]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages that are ready in one queue now."""
+        assert isinstance(partition, QueueShare)
+        with self._options.binding() as binding:
+            for batch in binding.browse(partition.queue):
+                yield to_rows(
+                    batch, partition.queue, binding, self._schema, self._options.allow_empty_list_data
+                )

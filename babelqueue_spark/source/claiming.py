@@ -1,0 +1,135 @@
+"""What an executor does with a partition: claim, journal, acknowledge, yield; or find it done already.
+
+The order is the guarantee. Before the journal is written the broker still owns the messages and
+redelivers them; from then on the journal owns them, and redeliveries of them are recognised.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from babelqueue_spark.bindings import DELIVERIES, Binding
+from babelqueue_spark.bindings.base import total_bytes
+from babelqueue_spark.errors import BabelQueueError
+from babelqueue_spark.journal import Journal, Segment
+from babelqueue_spark.options import Options
+from babelqueue_spark.source.plan import Claim
+
+logger = logging.getLogger(__name__)
+
+
+def deliveries_of(claim: Claim, options: Options, journal: Journal, binding: Binding) -> list[pa.RecordBatch]:
+    """The deliveries of one partition: those in the journal, or freshly claimed ones put there."""
+    segment = journal.segment(claim.batch, claim.index)
+    journalled = segment.read()
+    if journalled is None:
+        return _claim_into(segment, claim, options, journal, binding)
+    if not segment.acknowledged():
+        _acknowledge_again(segment, claim.queue, journalled, binding)
+    return journalled
+
+
+def _claim_into(
+    segment: Segment, claim: Claim, options: Options, journal: Journal, binding: Binding
+) -> list[pa.RecordBatch]:
+    lapses_at = time.time() + binding.lease if binding.lease else 0.0
+    claimed: list[pa.RecordBatch] = []
+    try:
+        claimed.extend(_take(claim, options, binding))
+        fresh, repeated = _without_redeliveries(claimed, claim, journal, binding)
+        written = segment.write(fresh, DELIVERIES, lapses_at)
+    except BaseException:
+        _release(claim.queue, claimed, binding)
+        raise
+    if not written:
+        _release(claim.queue, claimed, binding)
+        return segment.read() or []
+    if repeated:
+        logger.info("queue %s: dropped %d redeliveries of journalled messages", claim.queue, len(repeated))
+        segment.mark_dropped(repeated)
+    _acknowledge(segment, claim.queue, claimed, fresh, binding)
+    return fresh
+
+
+def _take(claim: Claim, options: Options, binding: Binding) -> Iterator[pa.RecordBatch]:
+    deadline = time.monotonic() + options.max_fetch_time
+    messages, max_bytes = claim.messages, claim.max_bytes
+    while messages > 0 and max_bytes > 0:
+        batch = binding.claim(claim.queue, min(messages, binding.capabilities.claim_batch), max_bytes)
+        if not batch.num_rows:
+            return
+        yield batch
+        messages -= batch.num_rows
+        max_bytes -= total_bytes(batch)
+        if time.monotonic() > deadline:
+            return
+
+
+def _without_redeliveries(
+    claimed: list[pa.RecordBatch], claim: Claim, journal: Journal, binding: Binding
+) -> tuple[list[pa.RecordBatch], list[str]]:
+    if not any(_may_repeat(batch) for batch in claimed):
+        return claimed, []
+    known = journal.redeliveries(
+        claim.committed, claim.batch, claim.index, binding.identities, now=time.time()
+    )
+    if not known:
+        return claimed, []
+    fresh, repeated = [], []
+    for batch in claimed:
+        keep = []
+        for name in binding.identities(batch):
+            keep.append(known[name] == 0)
+            if known[name]:
+                known[name] -= 1
+                repeated.append(name)
+        fresh.append(batch.filter(pa.array(keep)))
+    return [batch for batch in fresh if batch.num_rows], repeated
+
+
+def _may_repeat(batch: pa.RecordBatch) -> bool:
+    return bool(pc.any(pc.fill_null(batch.column("redelivered"), True)).as_py())
+
+
+def _acknowledge(
+    segment: Segment, queue: str, claimed: list[pa.RecordBatch], fresh: list[pa.RecordBatch], binding: Binding
+) -> None:
+    lost: Counter[str] = Counter()
+    for batch in claimed:
+        removed = binding.acknowledge(queue, batch)
+        if not pc.all(removed).as_py():
+            lost.update(binding.identities(batch.filter(pc.invert(removed))))
+    if lost:
+        logger.warning(
+            "queue %s: %d claims lapsed before they were acknowledged and will be delivered again: "
+            "their redeliveries are dropped; raise visibilityTimeout or lower maxMessagesPerTrigger",
+            queue,
+            lost.total(),
+        )
+    segment.mark_acknowledged(sum(batch.num_rows for batch in fresh), lost.elements())
+
+
+def _acknowledge_again(
+    segment: Segment, queue: str, journalled: list[pa.RecordBatch], binding: Binding
+) -> None:
+    """A former attempt journalled these and died before its acknowledge was on record."""
+    if binding.capabilities.durable_receipts:
+        _acknowledge(segment, queue, journalled, journalled, binding)
+        return
+    lost = [name for batch in journalled for name in binding.identities(batch)]
+    segment.mark_acknowledged(len(lost), lost)
+
+
+def _release(queue: str, claimed: list[pa.RecordBatch], binding: Binding) -> None:
+    """Give claims back; where the broker is out of reach, they come back when their lease ends."""
+    try:
+        for batch in claimed:
+            binding.release(queue, batch)
+    except BabelQueueError as error:
+        logger.warning("queue %s: claims could not be released and will lapse: %s", queue, error)

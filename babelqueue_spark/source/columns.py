@@ -1,0 +1,117 @@
+"""The columns a read gives, and how deliveries become them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from babelqueue_spark.bindings import Binding
+from babelqueue_spark.envelope import decode
+from babelqueue_spark.envelope.typed import typed
+from babelqueue_spark.errors import OptionError
+
+_STRINGS = MapType(StringType(), StringType())
+
+
+def _struct(**fields: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in fields.items()])
+
+
+SCHEMA = _struct(
+    job=StringType(),
+    trace_id=StringType(),
+    data=StringType(),
+    meta=_struct(
+        id=StringType(),
+        queue=StringType(),
+        lang=StringType(),
+        schema_version=IntegerType(),
+        created_at=TimestampType(),
+        extra=_STRINGS,
+    ),
+    attempts=IntegerType(),
+    dead_letter=_struct(
+        reason=StringType(),
+        error=StringType(),
+        exception=StringType(),
+        failed_at=TimestampType(),
+        original_queue=StringType(),
+        attempts=IntegerType(),
+        lang=StringType(),
+    ),
+    error=StringType(),
+    queue=StringType(),
+    headers=_STRINGS,
+    delivery=_struct(
+        id=StringType(),
+        count=IntegerType(),
+        redelivered=BooleanType(),
+        enqueued_at=TimestampType(),
+        key=StringType(),
+    ),
+    body=BinaryType(),
+)
+"""The columns of a read; `.schema(…)` may ask for some of them, and for a typed `data`."""
+
+_DELIVERY_FIELDS = ("id", "count", "redelivered", "enqueued_at", "key")
+
+
+def check_schema(wanted: StructType) -> None:
+    """`OptionError` unless `wanted` is a subset of `SCHEMA`, with any type for `data`."""
+    known = {field.name: field.dataType for field in SCHEMA}
+    for field in wanted:
+        if field.name not in known:
+            raise OptionError(
+                f"schema asks for a column '{field.name}', but a queue gives {', '.join(known)}: "
+                "fields of the payload belong into a typed data column, 'data STRUCT<…>'"
+            )
+        if field.name != "data" and field.dataType != known[field.name]:
+            raise OptionError(
+                f"schema asks for '{field.name}' as {field.dataType.simpleString()}, "
+                f"but it is {known[field.name].simpleString()}: only 'data' can be typed"
+            )
+
+
+def to_rows(
+    deliveries: pa.RecordBatch, queue: str, binding: Binding, wanted: StructType, allow_list_data: bool
+) -> pa.RecordBatch:
+    """Deliveries as the wanted columns, a row each, in Spark's Arrow types.
+
+    Args:
+        deliveries: a `DELIVERIES` batch.
+        queue: the queue it was read from.
+        binding: gives the rule for attempts; it is not connected here.
+        wanted: a schema that passed `check_schema`.
+        allow_list_data: read PHP's `"data":[]` as an empty object.
+    """
+    schema = to_arrow_schema(wanted)
+    envelope = decode(deliveries.column("body"), allow_list_data=allow_list_data)
+    arrays = []
+    for field in schema:
+        if field.name == "queue":
+            array = pa.repeat(pa.scalar(queue), deliveries.num_rows)
+        elif field.name == "delivery":
+            array = pa.StructArray.from_arrays(
+                [deliveries.column(name) for name in _DELIVERY_FIELDS], fields=list(field.type)
+            )
+        elif field.name in ("headers", "body"):
+            array = deliveries.column(field.name)
+        elif field.name == "attempts":
+            array = binding.attempts(envelope.column("attempts"), deliveries)
+        else:
+            array = envelope.column(field.name)
+            if field.name == "data" and field.type != array.type:
+                array = typed(array, field.type)
+        arrays.append(array if array.type == field.type else array.cast(field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,51 @@
+"""`format("babelqueue")`: Spark's doors to the readers and writers."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
+from pyspark.sql.types import StructType
+
+from babelqueue_spark.options import read_options, write_options
+from babelqueue_spark.sink.writer import QueueStreamWriter, QueueWriter
+from babelqueue_spark.source.browse import QueueReader
+from babelqueue_spark.source.columns import SCHEMA, check_schema
+from babelqueue_spark.source.stream import QueueStreamReader
+
+
+class BabelQueueDataSource(DataSource):
+    """Message queues as Spark data: `spark.read`, `spark.readStream`, `df.write`, `df.writeStream`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The short name for `format(…)`."""
+        return "babelqueue"
+
+    def schema(self) -> StructType:
+        """All columns a read gives; `.schema(…)` on the reader may ask for fewer."""
+        read_options(self.options)
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Browse queues without consuming."""
+        check_schema(schema)
+        return QueueReader(read_options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Consume queues through the journal."""
+        check_schema(schema)
+        return QueueStreamReader(read_options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Publish a DataFrame once."""
+        return QueueWriter(write_options(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Publish each micro-batch, a replayed one under the same ids."""
+        del overwrite
+        return QueueStreamWriter(write_options(self.options), schema)

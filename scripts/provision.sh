@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Install what Python packages cannot bring: Java 17, a Redis server, Python's venv module.
+# On Debian and Ubuntu through apt; elsewhere it says what is missing and stops.
+set -euo pipefail
+
+missing=()
+java_version() { java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'; }
+if ! command -v java >/dev/null || [ "$(java_version)" -lt 17 ]; then missing+=(openjdk-17-jre-headless); fi
+command -v redis-server >/dev/null || missing+=(redis-server)
+python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null && as_root=(sudo)
+fi
+if ! command -v apt-get >/dev/null || { [ "$(id -u)" -ne 0 ] && [ ${#as_root[@]} -eq 0 ]; }; then
+  echo "Missing here: ${missing[*]} (the names are Debian's). Install them and run the command again." >&2
+  exit 1
+fi
+echo "Installing ${missing[*]}"
+# The tests start servers of their own: none of these packages is to start one.
+policy=/usr/sbin/policy-rc.d
+made_policy=no
+if [ ! -e "$policy" ]; then
+  printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
+  "${as_root[@]}" chmod +x "$policy"
+  made_policy=yes
+fi
+trap '[ "$made_policy" = no ] || "${as_root[@]}" rm -f "$policy"' EXIT
+"${as_root[@]}" apt-get update -qq
+DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# timed.sh NAME COMMAND…: run the command and say how long it took.
+name=$1; shift
+start=$SECONDS
+"$@"; code=$?
+echo "== $name: $((SECONDS - start)) s, exit code $code"
+exit $code

@@ -1,0 +1,55 @@
+"""What all tests share: a Spark session, and queues on each broker."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+# Spark's workers must find the packages under test and the tests' own modules.
+_ROOT = Path(__file__).parent.parent
+os.environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+pytest_plugins = ["tests.fixtures_redis"]
+
+BROKERS = ["sql", "redis"]
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2,4]")
+        .appName("babelqueue-spark tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .config("spark.python.worker.faulthandler.enabled", "false")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def queue() -> str:
+    return f"orders-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(params=BROKERS)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a live broker, for each of `BROKERS`."""
+    if request.param == "sql":
+        return f"sqlite:///{tmp_path}/queue.db"
+    server: Any = request.getfixturevalue("redis_server")
+    return str(server.url)

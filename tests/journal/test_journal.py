@@ -1,0 +1,249 @@
+"""What the journal promises, on each kind of storage."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from babelqueue_spark.bindings import DELIVERIES
+from babelqueue_spark.bindings.base import deliveries
+from babelqueue_spark.errors import JournalError
+from babelqueue_spark.journal import Journal, LocalStore
+from babelqueue_spark.journal.journal import CLOCK_SKEW
+
+NOW = 1_000_000.0
+
+
+def batch(*bodies: bytes) -> pa.RecordBatch:
+    return deliveries(len(bodies), body=list(bodies), id=[body.decode() for body in bodies])
+
+
+def names(deliveries: pa.RecordBatch) -> list[str]:
+    return deliveries.column("id").to_pylist()
+
+
+def write(journal: Journal, number: int, partition: int, *bodies: bytes, lapses_at: float = 0.0) -> bool:
+    return journal.segment(number, partition).write([batch(*bodies)], DELIVERIES, lapses_at)
+
+
+@pytest.fixture(scope="session")
+def s3_bucket() -> Iterator[str]:
+    from tests.s3 import S3Server
+
+    with S3Server() as server:
+        yield server.bucket
+
+
+@pytest.fixture(params=["hard links", "no hard links", "object store"])
+def location(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "object store":
+        bucket = request.getfixturevalue("s3_bucket")
+        return f"s3://{bucket}/{tmp_path.name}"
+    if request.param == "no hard links":
+
+        def refuse(*_: object, **__: object) -> None:
+            raise OSError(errno.EPERM, "Operation not permitted")
+
+        monkeypatch.setattr(os, "link", refuse)
+    return str(tmp_path / "journal")
+
+
+@pytest.fixture
+def journal(location: str) -> Journal:
+    made = Journal(location)
+    _ = made.identity
+    made.take_over()
+    return made
+
+
+pytestmark = pytest.mark.server
+
+
+class TestSegments:
+    def test_unwritten_segment_reads_as_none(self, journal: Journal) -> None:
+        assert journal.segment(1, 0).read() is None
+
+    def test_segment_returns_the_same_deliveries(self, journal: Journal) -> None:
+        assert write(journal, 1, 0, b"a", b"b")
+        [found] = journal.segment(1, 0).read() or []
+        assert found.equals(batch(b"a", b"b"))
+
+    def test_empty_segment_is_written_and_stays_empty(self, journal: Journal) -> None:
+        assert journal.segment(1, 0).write([], DELIVERIES, 0.0)
+        assert journal.segment(1, 0).read() == []
+        assert not write(journal, 1, 0, b"late")
+
+    def test_second_writer_loses_and_changes_nothing(self, journal: Journal) -> None:
+        assert write(journal, 1, 0, b"first")
+        assert not write(journal, 1, 0, b"second")
+        [found] = journal.segment(1, 0).read() or []
+        assert names(found) == ["first"]
+
+    def test_acknowledged_mark_keeps_rows_and_lost(self, journal: Journal) -> None:
+        segment = journal.segment(1, 0)
+        assert not segment.acknowledged()
+        segment.mark_acknowledged(3, ["a", "a", "b"])
+        assert segment.acknowledged()
+        assert segment.rows() == 3
+        assert segment.lost() == {"a": 2, "b": 1}
+
+    def test_lost_is_what_neither_of_two_attempts_could_remove(self, journal: Journal) -> None:
+        journal.segment(1, 0).mark_acknowledged(3, ["a", "b"])
+        journal.segment(1, 0).mark_acknowledged(3, ["b", "c"])
+        assert journal.segment(1, 0).lost() == {"b": 1}
+
+
+class TestRedeliveries:
+    def redeliveries(self, journal: Journal, number: int = 1, partition: int = 9, after: int = 0) -> Any:
+        return journal.redeliveries(after, number, partition, names, now=NOW)
+
+    def test_unacknowledged_lapsed_segment_counts(self, journal: Journal) -> None:
+        write(journal, 1, 0, b"a", b"b", lapses_at=NOW - 1)
+        assert self.redeliveries(journal) == {"a": 1, "b": 1}
+
+    def test_live_claim_cannot_be_redelivered(self, journal: Journal) -> None:
+        write(journal, 1, 0, b"a", lapses_at=NOW + CLOCK_SKEW + 1)
+        assert self.redeliveries(journal) == {}
+
+    def test_acknowledged_segment_counts_only_what_was_lost(self, journal: Journal) -> None:
+        write(journal, 1, 0, b"a", b"b")
+        journal.segment(1, 0).mark_acknowledged(2, ["b"])
+        assert self.redeliveries(journal) == {"b": 1}
+
+    def test_recognised_redelivery_counts_no_more(self, journal: Journal) -> None:
+        write(journal, 1, 0, b"b")
+        journal.segment(1, 0).mark_acknowledged(1, ["b"])
+        journal.segment(1, 1).mark_dropped(["b"])
+        assert self.redeliveries(journal) == {}
+
+    def test_own_segment_and_committed_batches_are_left_out(self, journal: Journal) -> None:
+        write(journal, 1, 0, b"a")
+        write(journal, 2, 9, b"b")
+        assert self.redeliveries(journal, number=2, after=1) == {}
+
+    def test_lost_messages_outlive_their_batch(self, journal: Journal) -> None:
+        write(journal, 1, 0, b"a", b"b")
+        journal.segment(1, 0).mark_acknowledged(2, ["a", "b"])
+        journal.segment(2, 0).mark_dropped(["a"])
+        journal.commit(2)
+        assert self.redeliveries(journal, number=3, after=2) == {"b": 1}
+
+
+class TestPlans:
+    def test_first_plan_wins(self, journal: Journal) -> None:
+        assert journal.record_plan(1, {"batch": 1, "reads": [1]}) == {"batch": 1, "reads": [1]}
+        assert journal.record_plan(1, {"batch": 1, "reads": [2]}) == {"batch": 1, "reads": [1]}
+
+    def test_last_planned(self, journal: Journal) -> None:
+        assert journal.last_planned() == 0
+        for number in (1, 2, 3):
+            journal.record_plan(number, {"batch": number})
+        assert journal.last_planned() == 3
+        journal.commit(3)
+        assert journal.last_planned() == 3
+
+
+class TestCommit:
+    def test_commit_cleans_what_it_proves_and_no_more(self, journal: Journal) -> None:
+        for number in (1, 2, 3):
+            journal.record_plan(number, {"batch": number})
+            write(journal, number, 0, b"a")
+        journal.commit(2)
+        assert [journal.segment(n, 0).read() is None for n in (1, 2, 3)] == [True, True, False]
+        assert (journal.state().committed, journal.state().cleaned) == (2, 2)
+
+    def test_commit_never_goes_back(self, journal: Journal) -> None:
+        journal.commit(2)
+        journal.commit(1)
+        assert journal.state().committed == 2
+
+    def test_retention_keeps_segments_of_committed_batches(self, journal: Journal) -> None:
+        import time
+
+        journal.record_plan(1, {"batch": 1, "planned_at": time.time() - 100})
+        journal.record_plan(2, {"batch": 2, "planned_at": time.time()})
+        write(journal, 1, 0, b"old")
+        write(journal, 2, 0, b"new")
+        journal.commit(2, retention=50)
+        assert journal.segment(1, 0).read() is None
+        assert journal.segment(2, 0).read() is not None
+        assert (journal.state().committed, journal.state().cleaned) == (2, 1)
+
+    def test_cleaning_left_undone_is_finished_later(self, journal: Journal, location: str) -> None:
+        journal.commit(1)
+        write(journal, 1, 0, b"left by a crash in mid-cleaning")
+        Journal(location).take_over()
+        assert journal.segment(1, 0).read() is None
+
+
+class TestOwnership:
+    def test_second_owner_makes_the_first_fail(self, journal: Journal, location: str) -> None:
+        journal.check_owner()
+        second = Journal(location)
+        second.take_over()
+        second.check_owner()
+        with pytest.raises(JournalError, match="taken over by another query") as caught:
+            journal.check_owner()
+        assert "\n" not in str(caught.value)
+
+    def test_identity_stays_and_is_new_for_a_new_directory(self, journal: Journal, location: str) -> None:
+        assert Journal(location).identity == journal.identity
+        assert Journal(f"{location}-other").identity != journal.identity
+
+    def test_foreign_format_is_refused(self, journal: Journal, location: str) -> None:
+        journal._store.replace("journal.json", json.dumps({"format": 99, "id": "x"}).encode())
+        with pytest.raises(JournalError, match="format 99"):
+            _ = Journal(location).identity
+
+
+def test_store_that_overwrites_is_refused(tmp_path: Path) -> None:
+    class Overwriting(LocalStore):
+        def create(self, name: str, content: bytes) -> bool:
+            self.replace(name, content)
+            return True
+
+    with pytest.raises(JournalError, match="cannot create a file exclusively"):
+        Overwriting(str(tmp_path)).probe()
+
+
+def test_location_that_cannot_be_written_is_a_one_line_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JournalError, match="driver and executors can both") as caught:
+        _ = Journal(str(tmp_path / "file" / "journal")).identity
+    assert "\n" not in str(caught.value)
+
+
+class TestTornSegments:
+    """On a mount without hard links a writer may die in mid-file."""
+
+    @pytest.fixture
+    def store(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalStore:
+        def refuse(*_: object, **__: object) -> None:
+            raise OSError(errno.EPERM, "Operation not permitted")
+
+        monkeypatch.setattr(os, "link", refuse)
+        return LocalStore(str(tmp_path))
+
+    def whole(self, tmp_path: Path) -> bytes:
+        other = Journal(str(tmp_path / "other"))
+        write(other, 1, 0, b"whole")
+        return (tmp_path / "other/batches/0000000001/00000.arrow").read_bytes()
+
+    def test_torn_file_reads_as_absent_and_is_written_anew(self, store: LocalStore, tmp_path: Path) -> None:
+        content = self.whole(tmp_path)
+        (tmp_path / "s.arrow").write_bytes(content[: len(content) // 2])
+        assert store.read("s.arrow") is None
+        assert store.create("s.arrow", content)
+        assert store.read("s.arrow") == content
+
+    def test_whole_file_is_never_set_aside(self, store: LocalStore, tmp_path: Path) -> None:
+        content = self.whole(tmp_path)
+        assert store.create("s.arrow", content)
+        assert not store.create("s.arrow", content)

@@ -1,0 +1,125 @@
+"""Options: typed, and with errors that help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from babelqueue_spark.errors import OptionError
+from babelqueue_spark.options import byte_size, read_options, resolve, seconds, write_options
+
+URL = "sqlite:////srv/queue.db"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("10s", 10),
+        ("5 minutes", 300),
+        ("1 hour 30 min", 5400),
+        ("250ms", 0.25),
+        ("90", 90),
+        ("INTERVAL 2 days", 172800),
+        ("1.5 s", 1.5),
+    ],
+)
+def test_times(text: str, expected: float) -> None:
+    assert seconds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "10 parsecs", "-5s", "s"])
+def test_bad_times(text: str) -> None:
+    with pytest.raises(ValueError, match="a time such as"):
+        seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("64m", 64 << 20), ("1g", 1 << 30), ("512 KiB", 512 << 10), ("10", 10), ("2MB", 2 << 20)],
+)
+def test_sizes(text: str, expected: int) -> None:
+    assert byte_size(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "many", "0", "-1m", "1.5m"])
+def test_bad_sizes(text: str) -> None:
+    with pytest.raises(ValueError, match="a size such as"):
+        byte_size(text)
+
+
+def test_keys_are_case_insensitive_and_typed() -> None:
+    options = read_options(
+        {
+            "URL": URL,
+            "queue": "orders, mails",
+            "MAXMESSAGESPERTRIGGER": "10",
+            "maxbytespertrigger": "1m",
+            "failondataloss": "FALSE",
+            "sql.Table": "work",
+        }
+    )
+    assert options.broker == "sql"
+    assert options.queue == ("orders", "mails")
+    assert (options.max_messages, options.max_bytes, options.explicit_max_messages) == (10, 1 << 20, True)
+    assert not options.fail_on_data_loss
+    assert options.client_options == {"table": "work"}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "broker"),
+    [("sqlite:///x", "sql"), ("postgresql+psycopg://h/d", "sql"), ("rediss://h", "redis")],
+)
+def test_broker_follows_from_the_scheme(scheme: str, broker: str) -> None:
+    assert read_options({"url": scheme, "queue": "q"}).broker == broker
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"queue": "q"}, "'url' is required"),
+        ({"url": URL}, "'queue' is required"),
+        ({"url": "ftp://x", "queue": "q"}, "names no broker"),
+        ({"url": URL, "queue": "q", "broker": "carrier-pigeon"}, "takes one of"),
+        ({"url": URL, "queue": "q", "maxMessagePerTrigger": "5"}, "did you mean 'maxMessagesPerTrigger'"),
+        ({"url": URL, "queue": "q", "redis.socket_timeout": "5"}, "unknown"),
+        ({"url": URL, "queue": "q", "maxFetchTime": "soon"}, "'maxFetchTime' has the value 'soon'"),
+        ({"url": URL, "queue": "q", "numPartitions": "0"}, "at least 1"),
+        ({"url": URL, "queue": " , "}, "a queue name"),
+        ({"url": URL, "queue": "q", "deadLetterQueue": "d"}, "no meaning when reading"),
+    ],
+)
+def test_errors_say_what_to_do_in_one_line(given: dict[str, str], says: str) -> None:
+    with pytest.raises(OptionError, match=says) as caught:
+        read_options(given)
+    assert "\n" not in str(caught.value)
+
+
+def test_write_refuses_options_of_a_read() -> None:
+    with pytest.raises(OptionError, match="no meaning when writing"):
+        write_options({"url": URL, "journalLocation": "/j"})
+    with pytest.raises(OptionError, match="takes one queue"):
+        write_options({"url": URL, "queue": "a,b"})
+    assert write_options({"url": URL, "checkpointlocation": "/c"}).queue == ()
+
+
+def test_secret_references(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("QUEUE_URL", "redis://:secret@h")
+    (tmp_path / "url").write_text("redis://:other@h\n")
+    assert resolve("env:QUEUE_URL", "url") == "redis://:secret@h"
+    assert resolve(f"file:{tmp_path}/url", "url") == "redis://:other@h"
+    options = read_options({"url": "env:QUEUE_URL", "queue": "q"})
+    assert options.broker == "redis"
+    assert options.url == "env:QUEUE_URL"
+    with pytest.raises(OptionError, match="NOT_THERE, which is not set"):
+        resolve("env:NOT_THERE", "url")
+    with pytest.raises(OptionError, match="cannot be read"):
+        resolve("file:/not/there", "url")
+
+
+def test_no_secret_is_shown() -> None:
+    options = read_options({"url": "redis://:secret@h", "queue": "q", "redis.password": "secret"})
+    assert "secret" not in repr(options)
+    with pytest.raises(OptionError) as caught:
+        read_options({"url": "redis://:secret@h", "queue": "q", "oops": "1"})
+    assert "secret" not in str(caught.value)
