@@ -53,3 +53,11 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path}/queue.db"
     server: Any = request.getfixturevalue("redis_server")
     return str(server.url)
+
+
+@pytest.fixture(scope="session")
+def admission_control() -> bool:
+    """Whether this PySpark lets a Python source bound the batches of an availableNow query (from 4.2)."""
+    import pyspark
+
+    return tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)

@@ -108,7 +108,7 @@ class Binding(ABC):
     """
 
     name: ClassVar[str]
-    capabilities: ClassVar[Capabilities]
+    capabilities: Capabilities  # of the class; an instance may narrow them
     lease: float = 0.0
     """Seconds for which a claim is certainly nobody else's; 0 where it ends with the connection."""
 

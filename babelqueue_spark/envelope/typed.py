@@ -34,7 +34,7 @@ def typed(texts: pa.StringArray, wanted: pa.DataType) -> pa.Array:
     offset is given); decimals from numbers or numeric strings, rounded half up to the scale; binary
     from base64; a string column takes any value, as JSON text when it is not a string.
     """
-    return _column([None if text is None else text.encode() for text in texts.to_pylist()], wanted)
+    return _column([None if text in (None, "null") else text.encode() for text in texts.to_pylist()], wanted)
 
 
 def _column(raws: Raws, wanted: pa.DataType) -> pa.Array:

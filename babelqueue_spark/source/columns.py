@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -64,6 +66,8 @@ SCHEMA = _struct(
 )
 """The columns of a read; `.schema(…)` may ask for some of them, and for a typed `data`."""
 
+# PySpark 4.1 has no time zone here: it takes UTC.
+_IN_UTC = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 _DELIVERY_FIELDS = ("id", "count", "redelivered", "enqueued_at", "key")
 
 
@@ -95,7 +99,7 @@ def to_rows(
         wanted: a schema that passed `check_schema`.
         allow_list_data: read PHP's `"data":[]` as an empty object.
     """
-    schema = to_arrow_schema(wanted)
+    schema = to_arrow_schema(wanted, **_IN_UTC)
     envelope = decode(deliveries.column("body"), allow_list_data=allow_list_data)
     arrays = []
     for field in schema:

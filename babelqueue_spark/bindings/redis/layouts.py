@@ -1,0 +1,366 @@
+"""The two ways in which a BabelQueue queue lies in Redis: the SDKs' default layout, and Laravel's."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from babelqueue_spark.bindings.base import deliveries
+from babelqueue_spark.bindings.redis.frames import SENTINEL, frame, unframe
+from babelqueue_spark.bindings.redis.options import RedisOptions
+from babelqueue_spark.bindings.redis.server import Server
+
+MARKER_SECONDS = 7 * 24 * 3600
+MIGRATION_LIMIT = 10_000
+TOKEN_BYTES = 32
+
+# What one script takes: other clients wait for it, and larger ones cost more a message.
+SCRIPT_MESSAGES = 2_000
+SCRIPT_BYTES = 32 * 1024 * 1024
+
+# Shorter runs of claims are acknowledged one message at a time.
+SHORTEST_RUN = 100
+
+
+class Layout(ABC):
+    """Keys, scripts and stored forms of one layout."""
+
+    headers: bool
+    migration_limit = MIGRATION_LIMIT
+
+    def __init__(self, server: Server, options: RedisOptions, clock: Callable[[], float]) -> None:
+        self._server = server
+        self._options = options
+        self._clock = clock
+
+    @abstractmethod
+    def ready(self, queue: str) -> str:
+        """The list from which messages are claimed."""
+
+    @abstractmethod
+    def claims(self, queue: str) -> str:
+        """The sorted set of claims, by the second in which they lapse."""
+
+    @abstractmethod
+    def claim(self, queue: str, messages: int, max_bytes: int, least: int) -> pa.RecordBatch:
+        """Claimed messages, by one script; `least` of them even where they exceed `max_bytes`."""
+
+    @abstractmethod
+    def settle(self, queue: str, claimed: pa.RecordBatch, *, give_back: bool) -> pa.BooleanArray:
+        """Remove claimed messages, or put them back at the head of the queue; true where still ours."""
+
+    @abstractmethod
+    def publish(self, queue: str, messages: pa.RecordBatch, marker: str | None) -> int:
+        """Append messages, by one script."""
+
+    @abstractmethod
+    def received(self, stored: list[bytes], receipts: pa.Array | None = None) -> pa.RecordBatch:
+        """Deliveries of stored elements."""
+
+    @abstractmethod
+    def identities(self, claimed: pa.RecordBatch) -> list[str]:
+        """A name for each message that its redelivery shares."""
+
+    def delayed(self, queue: str) -> str:
+        """The sorted set of delayed messages, by the second in which they are due."""
+        return f"{self.ready(queue)}:delayed"
+
+    def backlog(self, queue: str) -> int:
+        """Messages that are ready, due or lapsed."""
+        now = self._now()
+        return sum(
+            self._server.ask(
+                ("LLEN", self.ready(queue)),
+                ("ZCOUNT", self.delayed(queue), "-inf", now),
+                ("ZCOUNT", self.claims(queue), "-inf", now if self._recovers else "-inf"),
+            )
+        )
+
+    def acknowledge(self, queue: str, claimed: pa.RecordBatch) -> pa.BooleanArray:
+        """Remove claimed messages; true where we still held them."""
+        masks = [self.settle(queue, part, give_back=False) for part in parts(claimed)]
+        return pa.concat_arrays([pa.array([], pa.bool_()), *masks])
+
+    def peek(self, queue: str, offset: int) -> list[bytes]:
+        """Stored elements of the ready list, which stay there."""
+        stored: list[bytes] = self._server.run(
+            "browse", [self.ready(queue)], [offset, SCRIPT_MESSAGES, SCRIPT_BYTES]
+        )
+        return stored
+
+    @property
+    def _recovers(self) -> bool:
+        return True
+
+    def _now(self) -> int:
+        return math.floor(self._clock())
+
+    def _deadline(self) -> str:
+        return "+inf" if self._options.visibility is None else str(self._now() + self._options.visibility)
+
+    def _due(self, delay: int) -> int:
+        return self._now() + math.ceil(delay / 1000)
+
+    def _marker(self, queue: str, marker: str | None) -> list[str]:
+        return [] if marker is None else [f"{self.ready(queue)}:published:{marker}"]
+
+    def _publication(self, stored: list[bytes], messages: pa.RecordBatch) -> list[Any]:
+        """How many are delayed, their scores and values, then the other values."""
+        delays = messages.column("delay").fill_null(0).to_numpy(zero_copy_only=False)
+        late = np.flatnonzero(delays > 0)
+        if not len(late):
+            return [0, *stored]
+        scored = [part for row in late for part in (self._due(int(delays[row])), stored[row])]
+        return [len(late), *scored, *(stored[row] for row in np.flatnonzero(delays <= 0))]
+
+
+class DefaultLayout(Layout):
+    """Lists `<queue>` and `<queue>:processing`, deadlines in `<queue>:processing:deadlines`."""
+
+    headers = True
+
+    def ready(self, queue: str) -> str:
+        """The queue's name itself."""
+        return queue
+
+    def processing(self, queue: str) -> str:
+        """The list of messages in flight."""
+        return f"{queue}:processing"
+
+    def claims(self, queue: str) -> str:
+        """Members are `<32 characters>:<stored element>`."""
+        return f"{self.processing(queue)}:deadlines"
+
+    def claim(self, queue: str, messages: int, max_bytes: int, least: int) -> pa.RecordBatch:
+        """Deliveries whose receipts are tokens, or whole deadline members where the element was a frame."""
+        if self._options.reclaim_idle is not None:
+            self.reclaim(queue, self._options.reclaim_idle)
+        token = secrets.token_hex(8).encode()
+        stored = self._server.run(
+            "default_claim",
+            [self.ready(queue), self.processing(queue), self.claims(queue), self.delayed(queue)],
+            [self._now(), self._deadline(), token, messages, max_bytes, least, self.migration_limit],
+        )
+        tokens = [b"%b%016x" % (token, i) for i in range(1, len(stored) + 1)]
+        return self.received(stored, pa.array(tokens, pa.binary()))
+
+    def received(self, stored: list[bytes], receipts: pa.Array | None = None) -> pa.RecordBatch:
+        """Bodies and headers out of frames; bare elements as they are."""
+        if SENTINEL not in b"".join(stored):
+            return deliveries(len(stored), body=stored, receipt=receipts)
+        tokens = None if receipts is None else _values(receipts)
+        opened = list(stored)
+        headers: list[dict[str, str]] = [{}] * len(stored)
+        for row, element in enumerate(stored):
+            opened[row], headers[row] = unframe(element)
+            if tokens is not None and opened[row] != element:
+                tokens[row] += b":" + element
+        pairs = [list(entry.items()) or None for entry in headers]
+        return deliveries(len(stored), body=opened, receipt=tokens, headers=pairs)
+
+    def acknowledge(self, queue: str, claimed: pa.RecordBatch) -> pa.BooleanArray:
+        """Long runs of claims by their ends, the rest member by member."""
+        rest = np.ones(claimed.num_rows, np.bool_)
+        for first, end in self._acknowledge_runs(queue, claimed):
+            rest[first:end] = False
+        if not rest.any():
+            return pa.array(~rest)
+        rows = pa.array(rest)
+        singly = super().acknowledge(queue, claimed.filter(rows))
+        return pc.replace_with_mask(pa.array(~rest), rows, singly)
+
+    def settle(self, queue: str, claimed: pa.RecordBatch, *, give_back: bool) -> pa.BooleanArray:
+        """By deadline member: whoever still has it holds the message."""
+        keys = [self.processing(queue), self.claims(queue)] + [self.ready(queue)] * give_back
+        return _mask(self._server.run("default_settle", keys, _members(claimed)))
+
+    def _acknowledge_runs(self, queue: str, claimed: pa.RecordBatch) -> list[tuple[int, int]]:
+        """The rows, from and up to, that were acknowledged as runs."""
+        runs = [run for run in _runs(claimed.column("receipt")) if run[1] - run[0] >= SHORTEST_RUN]
+        if not runs:
+            return []
+        args = []
+        for first, end in runs:
+            args += [end - first, *_members(claimed.slice(first, 1)), *_members(claimed.slice(end - 1, 1))]
+        digits = self._server.run("default_settle_runs", [self.processing(queue), self.claims(queue)], args)
+        return [run for run, digit in zip(runs, digits, strict=True) if digit == ord("1")]
+
+    def publish(self, queue: str, messages: pa.RecordBatch, marker: str | None) -> int:
+        """Bodies, in a frame where they have headers."""
+        stored = _values(messages.column("body"))
+        headers = messages.column("headers")
+        if headers.null_count < len(headers):
+            pairs = zip(stored, headers.to_pylist(), strict=True)
+            stored = [frame(body, dict(entries or ())) for body, entries in pairs]
+        return int(
+            self._server.run(
+                "default_publish",
+                [self.ready(queue), self.delayed(queue), *self._marker(queue, marker)],
+                [MARKER_SECONDS, secrets.token_hex(8), *self._publication(stored, messages)],
+            )
+        )
+
+    def identities(self, claimed: pa.RecordBatch) -> list[str]:
+        """A digest of the stored element."""
+        pairs = zip(_values(claimed.column("body")), claimed.column("receipt").to_pylist(), strict=True)
+        return [_digest((receipt or b"")[TOKEN_BYTES + 1 :] or body) for body, receipt in pairs]
+
+    def unowned(self, queue: str) -> int:
+        """Messages in flight without a deadline, which only the program that took them can settle."""
+        in_flight, claimed = self._server.ask(("LLEN", self.processing(queue)), ("ZCARD", self.claims(queue)))
+        return max(0, int(in_flight) - int(claimed))
+
+    def reclaim(self, queue: str, idle: float) -> int:
+        """Give back messages in flight that have been seen without a deadline for `idle` seconds."""
+        processing = self.processing(queue)
+        return int(
+            self._server.run(
+                "default_reclaim",
+                [queue, processing, self.claims(queue), f"{processing}:seen", f"{processing}:looked"],
+                [self._clock(), idle, max(1, math.floor(idle / 10))],
+            )
+        )
+
+
+class LaravelLayout(Layout):
+    """As Laravel: list `<prefix><queue>`, sorted sets `:reserved` and `:delayed`, list `:notify`."""
+
+    headers = False
+
+    @property
+    def _recovers(self) -> bool:
+        return self._options.visibility is not None
+
+    def ready(self, queue: str) -> str:
+        """The queue's name behind the prefix."""
+        return self._options.prefix + queue
+
+    def claims(self, queue: str) -> str:
+        """Members are bodies with `attempts` one higher, as cjson writes them."""
+        return f"{self.ready(queue)}:reserved"
+
+    def claim(self, queue: str, messages: int, max_bytes: int, least: int) -> pa.RecordBatch:
+        """Deliveries whose receipts are reserved members, empty where that is the body itself."""
+        bodies, members = self._server.run(
+            "laravel_claim",
+            [self.ready(queue), self._notify(queue), self.claims(queue), self.delayed(queue)],
+            [
+                self._now(),
+                self._deadline(),
+                messages,
+                max_bytes,
+                least,
+                self.migration_limit,
+                int(self._recovers),
+            ],
+        )
+        return self.received(bodies, pa.array(members, pa.binary()))
+
+    def received(self, stored: list[bytes], receipts: pa.Array | None = None) -> pa.RecordBatch:
+        """Bodies as they are."""
+        return deliveries(len(stored), body=stored, receipt=receipts)
+
+    def settle(self, queue: str, claimed: pa.RecordBatch, *, give_back: bool) -> pa.BooleanArray:
+        """By reserved member."""
+        bodies, receipts = claimed.column("body"), claimed.column("receipt")
+        members = pc.if_else(pc.equal(pc.binary_length(receipts), 0), bodies, receipts)
+        keys, args = [self.claims(queue)], [len(members), *_values(members)]
+        if give_back:
+            keys += [self.ready(queue), self._notify(queue)]
+            args += _values(bodies)
+        return _mask(self._server.run("laravel_settle", keys, args))
+
+    def publish(self, queue: str, messages: pa.RecordBatch, marker: str | None) -> int:
+        """Bodies; this layout has no place for headers."""
+        stored = _values(messages.column("body"))
+        return int(
+            self._server.run(
+                "laravel_publish",
+                [self.ready(queue), self._notify(queue), self.delayed(queue), *self._marker(queue, marker)],
+                [MARKER_SECONDS, *self._publication(stored, messages)],
+            )
+        )
+
+    def identities(self, claimed: pa.RecordBatch) -> list[str]:
+        """A digest of what cjson keeps of the body, without `attempts`: so a lapsed claim comes back."""
+        return [_digest(_canonical(body)) for body in _values(claimed.column("body"))]
+
+    def _notify(self, queue: str) -> str:
+        return f"{self.ready(queue)}:notify"
+
+
+def parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Slices of the size that one script takes."""
+    start, size = 0, 0
+    for row, length in enumerate(pc.binary_length(batch.column("body")).to_numpy().tolist()):
+        if row - start == SCRIPT_MESSAGES or (row > start and size + length > SCRIPT_BYTES):
+            yield batch.slice(start, row - start)
+            start, size = row, 0
+        size += length
+    if start < batch.num_rows:
+        yield batch.slice(start)
+
+
+def _runs(receipts: pa.Array) -> Iterator[tuple[int, int]]:
+    """The rows, from and up to, whose tokens one script gave out one after the other."""
+    tokens = np.frombuffer(b"".join(_values(pc.binary_slice(receipts, 0, TOKEN_BYTES))), np.uint8)
+    digits = tokens.reshape(-1, TOKEN_BYTES)
+    words = np.where(digits > ord("9"), digits - ord("a") + 10, digits - ord("0")).astype(np.uint64)
+    halves = (words.reshape(-1, 2, 16) << np.arange(60, -4, -4, dtype=np.uint64)).sum(axis=2, dtype=np.uint64)
+    word, number = halves[:, 0], halves[:, 1]
+    breaks = np.flatnonzero((word[1:] != word[:-1]) | (number[1:] != number[:-1] + 1)) + 1
+    edges = [0, *breaks.tolist(), len(digits)]
+    yield from pairwise(edges)
+
+
+def _members(claimed: pa.RecordBatch) -> list[bytes]:
+    """The deadline members of claims in the default layout."""
+    receipts = claimed.column("receipt")
+    whole = pc.greater(pc.binary_length(receipts), TOKEN_BYTES)
+    joined = pc.binary_join_element_wise(receipts, claimed.column("body"), b":")
+    return _values(pc.if_else(whole, receipts, joined))
+
+
+def _values(column: pa.Array) -> list[bytes]:
+    values: list[bytes] = column.to_numpy(zero_copy_only=False).tolist()
+    return values
+
+
+def _mask(digits: bytes) -> pa.BooleanArray:
+    return pa.array(np.frombuffer(digits, np.uint8) == ord("1"))
+
+
+def _digest(value: bytes) -> str:
+    return hashlib.blake2b(value, digest_size=16).hexdigest()
+
+
+def _canonical(body: bytes) -> bytes:
+    """What a body shares with its copy rewritten by cjson: `%.14g`, `{}` for `[]`, any order of keys."""
+
+    def number(text: str) -> str:
+        return f"{float(text):.14g}"
+
+    def array(value: Any) -> Any:
+        if isinstance(value, list):
+            return [array(item) for item in value] or {}
+        if isinstance(value, dict):
+            return {name: array(item) for name, item in value.items()}
+        return value
+
+    try:
+        job = json.loads(body.decode("utf-8", "surrogateescape"), parse_int=number, parse_float=number)
+        if isinstance(job, dict):
+            job.pop("attempts", None)
+        return json.dumps(array(job), sort_keys=True).encode()
+    except (ValueError, RecursionError):
+        return body

@@ -1,0 +1,148 @@
+"""The options of the Redis binding, from the connection string and from `redis.<name>` options."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs, urlsplit, urlunsplit
+
+from babelqueue_spark.bindings.base import BindingConfig
+from babelqueue_spark.errors import OptionError
+
+DEFAULT_VISIBILITY = 90
+DEFAULT_PREFIX = "queues:"
+
+
+def _flag(text: str) -> bool:
+    value = text.strip().lower()
+    if value in ("1", "true", "yes", "on"):
+        return True
+    if value in ("0", "false", "no", "off", ""):
+        return False
+    raise ValueError(text)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise ValueError(text)
+    return value
+
+
+def _seconds_or_never(text: str) -> float | None:
+    return None if text.strip().lower() in ("null", "none") else _seconds(text)
+
+
+OWN_OPTIONS: Mapping[str, Callable[[str], Any]] = {
+    "laravel": _flag,
+    "laravel_compat": _flag,
+    "prefix": str,
+    "retry_after": _seconds_or_never,
+    "reclaim_idle": _seconds,
+}
+
+CLIENT_OPTIONS: Mapping[str, Callable[[str], Any]] = {
+    "username": str,
+    "password": str,
+    "client_name": str,
+    "db": int,
+    "protocol": int,
+    "socket_timeout": _seconds,
+    "socket_connect_timeout": _seconds,
+    "socket_keepalive": _flag,
+    "health_check_interval": _seconds,
+}
+
+TLS_OPTIONS: Mapping[str, Callable[[str], Any]] = {
+    "ssl_ca_certs": str,
+    "ssl_ca_path": str,
+    "ssl_certfile": str,
+    "ssl_keyfile": str,
+    "ssl_password": str,
+    "ssl_cert_reqs": str,
+    "ssl_check_hostname": _flag,
+}
+
+_DEFAULTS = {"socket_connect_timeout": 10.0, "socket_timeout": 60.0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RedisOptions:
+    """What the binding makes of its configuration.
+
+    Attributes:
+        url: the connection string without a query.
+        client: further arguments of the client.
+        address: `host:port` as shown in errors.
+        laravel: Laravel's key layout in place of the SDKs' default one.
+        prefix: what Laravel's layout puts before a queue's name.
+        visibility: whole seconds a claim may stay unacknowledged; None = for ever.
+        reclaim_idle: seconds after which an entry in flight without a deadline is given back; None = never.
+    """
+
+    url: str = field(repr=False)
+    client: Mapping[str, Any] = field(repr=False)
+    address: str
+    laravel: bool
+    prefix: str
+    visibility: int | None
+    reclaim_idle: float | None
+
+    @classmethod
+    def parse(cls, config: BindingConfig) -> RedisOptions:
+        """Read a configuration; `OptionError` for what is unknown or cannot be used."""
+        url, query, address = _split(config.url)
+        values = _typed({**query, **config.client_options}, tls=url.startswith("rediss:"))
+        laravel = values.pop("laravel", False) | values.pop("laravel_compat", False)
+        prefix = values.pop("prefix", "") or DEFAULT_PREFIX
+        visibility = values.pop("retry_after", DEFAULT_VISIBILITY)
+        reclaim_idle = values.pop("reclaim_idle", None)
+        if config.visibility_timeout is not None:
+            visibility = config.visibility_timeout
+        if laravel and reclaim_idle is not None:
+            raise OptionError(
+                "redis.reclaim_idle is for the default layout: Laravel's has no claim without deadline"
+            )
+        return cls(
+            url=url,
+            client={**_DEFAULTS, **values},
+            address=address,
+            laravel=laravel,
+            prefix=prefix,
+            visibility=None if visibility is None else math.ceil(visibility),
+            reclaim_idle=reclaim_idle,
+        )
+
+
+def _split(url: str) -> tuple[str, dict[str, str], str]:
+    """The connection string without its query, the query, and `host:port`."""
+    try:
+        parts = urlsplit(url)
+        query = {name.lower(): values[-1] for name, values in parse_qs(parts.query).items()}
+        bare = urlunsplit(parts._replace(query="", fragment=""))
+        if parts.scheme not in ("redis", "rediss"):
+            raise ValueError(parts.scheme)
+        address = f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
+    except ValueError:
+        raise OptionError(
+            "the Redis URL cannot be read: write redis://[user:password@]host:port/db "
+            "(rediss:// for TLS), with special characters of a password percent-encoded"
+        ) from None
+    return bare, query, address
+
+
+def _typed(options: Mapping[str, str], *, tls: bool) -> dict[str, Any]:
+    known = {**OWN_OPTIONS, **CLIENT_OPTIONS, **TLS_OPTIONS}
+    typed = {}
+    for name, text in options.items():
+        if name not in known:
+            raise OptionError(f"redis.{name} is unknown: use one of {', '.join(sorted(known))}")
+        if name in TLS_OPTIONS and not tls:
+            raise OptionError(f"redis.{name} needs a URL that starts with rediss://")
+        try:
+            typed[name] = known[name](text)
+        except ValueError:
+            raise OptionError(f"redis.{name} has a value that cannot be used") from None
+    return typed

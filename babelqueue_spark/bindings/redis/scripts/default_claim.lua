@@ -1,0 +1,33 @@
+-- KEYS: ready, processing, deadlines, delayed
+-- ARGV: now, deadline, token prefix, messages, max bytes, messages to take however large they are,
+--       most lapsed or due messages to move
+local ready, processing, deadlines, delayed = unpack(KEYS)
+local now, deadline, token, limit = ARGV[1], ARGV[2], ARGV[3], ARGV[7]
+
+-- Reads first: a key of another type fails here, where nothing has been written yet.
+redis.call('llen', ready)
+redis.call('llen', processing)
+redis.call('zcard', delayed)
+open_for_writes(deadlines)
+
+move_due(deadlines, now, limit, function(members)
+    local values = {}
+    for _, member in ipairs(members) do
+        if #member >= 34 and string.byte(member, 33) == 58 then
+            values[#values + 1] = value_of(member)
+        end
+    end
+    return remove(processing, values)
+end, ready)
+move_due(delayed, now, limit, all, ready)
+
+local values = peek(ready, 0, tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]))
+local claims = {}
+for i, value in ipairs(values) do
+    claims[2 * i - 1] = deadline
+    claims[2 * i] = token .. string.format('%016x', i) .. ':' .. value
+end
+send('rpush', processing, values)
+send('zadd', deadlines, claims)
+redis.call('ltrim', ready, #values, -1)
+return values

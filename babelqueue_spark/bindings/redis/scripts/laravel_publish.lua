@@ -1,0 +1,24 @@
+-- KEYS: ready, notify, delayed, and to publish only once: marker
+-- ARGV: seconds a marker lives, how many are delayed, (score, body) of each of those, then the others
+local ready, notify, delayed, marker = unpack(KEYS)
+local count = tonumber(ARGV[2])
+
+redis.call('llen', ready)
+redis.call('llen', notify)
+redis.call('zcard', delayed)
+if not first_time(marker, ARGV[1]) then
+    return 0
+end
+
+for i = 1, count do
+    redis.call('zadd', delayed, ARGV[2 * i + 1], ARGV[2 * i + 2])
+end
+
+local bodies, tokens = {}, {}
+for i = 2 * count + 3, #ARGV do
+    bodies[#bodies + 1] = ARGV[i]
+    tokens[#tokens + 1] = 1
+end
+send('rpush', ready, bodies)
+send('rpush', notify, tokens)
+return count + #bodies

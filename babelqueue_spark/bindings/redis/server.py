@@ -1,0 +1,104 @@
+"""One connection to a Redis server: scripts, and errors that say what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from redis import Redis, exceptions
+from redis.backoff import NoBackoff
+from redis.commands.core import Script
+from redis.retry import Retry
+
+from babelqueue_spark.bindings.redis.options import RedisOptions
+from babelqueue_spark.errors import BrokerError
+
+_SCRIPTS = {
+    "browse": ("common", "browse"),
+    "default_claim": ("common", "processing", "default_claim"),
+    "default_settle": ("common", "processing", "default_settle"),
+    "default_settle_runs": ("common", "processing", "default_settle_runs"),
+    "default_publish": ("common", "default_publish"),
+    "default_reclaim": ("common", "processing", "default_reclaim"),
+    "laravel_claim": ("common", "laravel_claim"),
+    "laravel_settle": ("common", "laravel_settle"),
+    "laravel_publish": ("common", "laravel_publish"),
+}
+
+# A class where redis-py has one, and the code by which an error inside a script is known.
+_ADVICE: tuple[tuple[type[exceptions.RedisError] | None, str, str], ...] = (
+    (exceptions.AuthenticationError, "NOAUTH|WRONGPASS", "it refused the login: check user and password"),
+    (exceptions.NoPermissionError, "NOPERM", "this user may not do that: extend its ACL"),
+    (exceptions.ReadOnlyError, "READONLY", "it is a read-only replica: use the URL of the primary"),
+    (exceptions.OutOfMemoryError, "OOM", "it is out of memory: raise maxmemory, or read its queues empty"),
+    (exceptions.BusyLoadingError, "LOADING", "it is still loading its data: try again later"),
+    (None, "WRONGTYPE", "a key of the queue holds another kind of value: choose another queue"),
+    (None, "CROSSSLOT|MOVED", "it is part of a Redis Cluster, which is not supported: use a single primary"),
+    (exceptions.InvalidResponse, "", "what answers there does not speak Redis: check host, port and TLS"),
+    (exceptions.TimeoutError, "", "it did not answer in time: raise redis.socket_timeout"),
+    (exceptions.ConnectionError, "", "it cannot be reached: check host, port and TLS"),
+)
+
+
+class Server:
+    """A connection made at the first command, in the process that needs it."""
+
+    def __init__(self, options: RedisOptions) -> None:
+        self._options = options
+        self._client: Redis | None = None
+        self._scripts: dict[str, Script] = {}
+
+    def run(self, script: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        """The answer of a script."""
+        with self._explained():
+            if script not in self._scripts:
+                self._scripts[script] = self._connected().register_script(_source(script))
+            return self._scripts[script](keys=keys, args=args)
+
+    def ask(self, *commands: Sequence[Any]) -> list[Any]:
+        """The answers of several commands, in one round trip."""
+        with self._explained():
+            pipeline: Any = self._connected().pipeline(transaction=False)
+            for command in commands:
+                pipeline.execute_command(*command)
+            return list(pipeline.execute())
+
+    def close(self) -> None:
+        """Close the connection; idempotent."""
+        if self._client is not None:
+            self._client.close()
+        self._client = None
+        self._scripts.clear()
+
+    def _connected(self) -> Redis:
+        if self._client is None:
+            # A command that was sent is not sent again: the first may have been carried out.
+            self._client = Redis.from_url(
+                self._options.url, retry=Retry(NoBackoff(), 0), **self._options.client
+            )
+        return self._client
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except exceptions.RedisError as error:
+            raise BrokerError(f"Redis at {self._options.address}: {_advice(error)}") from None
+
+
+@cache
+def _source(script: str) -> str:
+    folder = files(__package__) / "scripts"
+    return "\n".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in _SCRIPTS[script])
+
+
+def _advice(error: exceptions.RedisError) -> str:
+    text = str(error)
+    for kind, code, advice in _ADVICE:
+        if (kind and isinstance(error, kind)) or (code and re.search(code, text)):
+            return advice
+    return next(iter(text.splitlines()), type(error).__name__)

@@ -1,0 +1,338 @@
+"""SQL databases as InitPHP's PDO transport keeps its queues: the tables `jobs` and `jobs_failed`.
+
+=================== =========================================================================
+Feature             SQL
+=================== =========================================================================
+Claim               in bulk, one transaction a call; left by a dead reader, back after a time
+Receipts            durable: another process may acknowledge; fenced by the time of the claim
+Order               as published, for one claimer; delayed messages when they are due
+Delay               whole seconds, no limit
+Headers, keys       none: the tables have no room for them
+Browse              exact, consumes nothing
+Publish once        by a row of `<table>_published` that is kept for seven days
+Native dead letters no: `<queue>.dlq`, or the failed table in InitPHP's style
+=================== =========================================================================
+
+Connection string: any SQLAlchemy URL. SQLite (`sqlite:////srv/queue.db`) is embedded: the file must lie
+where every reader and writer reaches it, on a disk of that machine and not on a network mount.
+
+Options, as ``sql.<name>``:
+
+- ``table``: the table of the queues; `jobs` by default.
+- ``failed_table``: the table of InitPHP's dead letters; `<table>_failed` by default.
+- ``time_zone``: IANA name of the zone in which the tables' times are written, PHP's ``date.timezone``;
+  `UTC` by default.
+
+``visibilityTimeout`` is InitPHP's ``retryAfter``: 90 s by default, whole seconds, at least one.
+
+The queue name ``failed/<queue>`` stands for the rows of the failed table with that queue. It can be
+browsed, counted and published to, and what a browse of it gave can be acknowledged; it cannot be claimed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Delete,
+    LargeBinary,
+    Select,
+    String,
+    Table,
+    Update,
+    cast,
+    delete,
+    false,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.exc import IntegrityError
+
+from babelqueue_spark.bindings.base import Binding, BindingConfig, Capabilities, DeadLetterStyle, deliveries
+from babelqueue_spark.bindings.sql.database import Database
+from babelqueue_spark.bindings.sql.options import SqlOptions
+from babelqueue_spark.bindings.sql.tables import REASON_LENGTH, TRACE_LENGTH, URN_LENGTH, Tables
+from babelqueue_spark.envelope import decode
+from babelqueue_spark.errors import BrokerError
+
+__all__ = ["SqlBinding"]
+
+_FAILED = "failed/"
+_LAST_SECOND = datetime(9999, 12, 30, tzinfo=UTC).timestamp()
+_MARKERS_KEPT = timedelta(days=7)
+_IDS_A_STATEMENT = 5_000
+_BROWSE_ROWS = 5_000
+_BROWSE_BYTES = 32 << 20
+_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
+
+
+class SqlBinding(Binding):
+    """A SQL database with InitPHP's tables, which are created where they are missing.
+
+    Args:
+        config: what to connect to.
+        clock: epoch seconds by which claims and delays are reckoned; as in InitPHP, the client's.
+    """
+
+    name = "sql"
+    capabilities = Capabilities(
+        claim_batch=10_000,
+        publish_batch=10_000,
+        durable_receipts=True,
+        publish_once=True,
+        max_delay=None,
+        browse="exact",
+        ordered=True,
+    )
+
+    def __init__(self, config: BindingConfig, *, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(config)
+        options = SqlOptions.parse(config)
+        self._tables = Tables(options.table, options.failed_table)
+        self._database = Database(options.url, self._tables.metadata)
+        self._zone = options.time_zone
+        self._retry_after = timedelta(seconds=options.retry_after)
+        self._clock = clock
+        # A claim counts from the second that has begun.
+        self.lease = options.retry_after - 1.0
+
+    def backlog(self, queue: str) -> int:
+        """Rows that are due and not reserved, or whose reservation lapsed: a scan of the reserve index."""
+        if _is_failed(queue):
+            failed = self._tables.failed
+            counted = select(func.count()).select_from(failed).where(failed.c.queue == _original(queue))
+        else:
+            counted = select(func.count()).where(*self._claimable(queue, self._clock()))
+        with self._database.reading() as connection:
+            return connection.execute(counted).scalar_one()
+
+    def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
+        """By setting `reserved_at`, in the order of the reserve index: when due, then as published."""
+        if _is_failed(queue):
+            raise BrokerError(
+                f"{self._database.address}: queue '{queue}' is in the failed table, which has no reservation columns: "
+                "read it with spark.read, and redrive its messages"
+            )
+        with self._database.writing() as connection:
+            seconds = self._clock()
+            rows = _within(connection.execute(self._to_claim(queue, seconds).limit(messages)), max_bytes)
+            reserved_at = self._local(seconds)
+            for ids in _chunks([row[0] for row in rows]):
+                reserve = update(self._tables.jobs).where(self._tables.jobs.c.id.in_(ids))
+                connection.execute(reserve.values(reserved_at=reserved_at))
+        return self._received(rows, [f"{reserved_at} {row[0]}".encode() for row in rows])
+
+    def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
+        """Rows that still carry the `reserved_at` of the claim; rows of the failed table by id alone."""
+        return self._settle(self._table(queue), deliveries, delete)
+
+    def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
+        """By clearing `reserved_at`, so that the messages have their former places in the queue."""
+        if not _is_failed(queue):
+            self._settle(self._tables.jobs, deliveries, lambda jobs: update(jobs).values(reserved_at=None))
+
+    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+        """In one transaction; `urn`, `trace_id` and `attempts` mirror the body, however bad it is."""
+        rows = self._failed_rows(queue, messages) if _is_failed(queue) else self._job_rows(queue, messages)
+        with self._database.writing() as connection:
+            if marker is not None and not self._mark(connection, marker):
+                return 0
+            if rows:
+                connection.execute(insert(self._table(queue)), rows)
+        return len(rows)
+
+    def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
+        """By id, up to the newest row at the start; receipts only for the failed table."""
+        table, seen = self._table(queue), 0
+        with self._database.reading() as connection:
+            newest = connection.scalar(select(func.max(table.c.id))) or 0
+        while rows := self._browsed(queue, seen, newest):
+            yield self._received(rows, [str(row[0]).encode() for row in rows] if _is_failed(queue) else None)
+            seen = rows[-1][0]
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._database.close()
+
+    @classmethod
+    def dead_letter_name(cls, queue: str, style: DeadLetterStyle) -> str:
+        """`<queue>.dlq`, or `failed/<queue>`: the rows of the failed table with that queue."""
+        return f"{queue}.dlq" if style == "babelqueue" else f"{_FAILED}{queue}"
+
+    def _table(self, queue: str) -> Table:
+        return self._tables.failed if _is_failed(queue) else self._tables.jobs
+
+    def _local(self, epoch_seconds: float) -> datetime:
+        """As the tables write times: on the wall clock of the time zone, in whole seconds."""
+        moment = datetime.fromtimestamp(math.floor(min(epoch_seconds, _LAST_SECOND)), self._zone)
+        return moment.replace(tzinfo=None)
+
+    def _claimable(self, queue: str, seconds: float) -> tuple[ColumnElement[bool], ...]:
+        jobs, now = self._tables.jobs, self._local(seconds)
+        # The earlier of both, so that no claim lapses too soon on the day when clocks change.
+        stale = min(now - self._retry_after, self._local(seconds - self._retry_after.total_seconds()))
+        return (
+            jobs.c.queue == queue,
+            jobs.c.available_at <= now,
+            or_(jobs.c.reserved_at.is_(None), jobs.c.reserved_at <= stale),
+        )
+
+    def _to_claim(self, queue: str, seconds: float) -> Select[Any]:
+        jobs = self._tables.jobs
+        # The columns of the reserve index: a claim costs the same however long the queue is.
+        order = (jobs.c.available_at, jobs.c.reserved_at, jobs.c.id)
+        rows = _columns(jobs, jobs.c.reserved_at.is_not(None)).where(*self._claimable(queue, seconds))
+        return rows.order_by(*order).with_for_update(skip_locked=True)
+
+    def _browsed(self, queue: str, seen: int, newest: int) -> list[Any]:
+        table = self._table(queue)
+        rows = _columns(table, false() if _is_failed(queue) else table.c.reserved_at.is_not(None))
+        # An expression in place of the column keeps the reserve index out, which would sort the whole queue.
+        wanted = (table.c.queue.concat("") == _original(queue), table.c.id > seen, table.c.id <= newest)
+        ready = () if _is_failed(queue) else self._claimable(queue, self._clock())[1:]
+        with self._database.reading() as connection:
+            found = connection.execute(rows.where(*wanted, *ready).order_by(table.c.id).limit(_BROWSE_ROWS))
+            return _within(found, _BROWSE_BYTES)
+
+    def _received(self, rows: list[Any], receipts: list[bytes] | None) -> pa.RecordBatch:
+        ids, bodies, created, redelivered = zip(*rows, strict=True) if rows else ((), (), (), ())
+        return deliveries(
+            len(rows),
+            body=pa.array(bodies, pa.binary()),
+            id=pa.array(ids, pa.int64()),
+            redelivered=pa.array(redelivered, pa.bool_()),
+            enqueued_at=self._instants(pa.array(created, pa.string())),
+            receipt=receipts,
+        )
+
+    def _instants(self, local: pa.StringArray) -> pa.TimestampArray:
+        """Times of the tables as instants; null where one cannot be read."""
+        wall = pc.strptime(local, format=_TIME_FORMAT, unit="us", error_is_null=True)
+        return pc.assume_timezone(wall, self._zone.key, ambiguous="earliest", nonexistent="latest")
+
+    def _settle(
+        self, table: Table, deliveries: pa.RecordBatch, change: Callable[[Table], Delete | Update]
+    ) -> pa.BooleanArray:
+        """Change the rows whose claims are still ours; true for those."""
+        receipts = [_receipt(receipt) for receipt in deliveries.column("receipt").to_pylist()]
+        held: set[int] = set()
+        with self._database.writing() as connection:
+            for fence, ids in _by_fence(receipts):
+                ours = [table.c.id.in_(ids), *([] if fence is None else [table.c.reserved_at == fence])]
+                found = connection.scalars(select(table.c.id).where(*ours).with_for_update()).all()
+                connection.execute(change(table).where(table.c.id.in_(found)))
+                held.update(found)
+        return pa.array([row in held for _, row in receipts], pa.bool_())
+
+    def _mark(self, connection: Connection, marker: str) -> bool:
+        """Whether the marker is new; forgets markers of former weeks."""
+        published, now = self._tables.published, self._local(self._clock())
+        connection.execute(delete(published).where(published.c.created_at < now - _MARKERS_KEPT))
+        try:
+            connection.execute(insert(published).values(marker=marker, created_at=now))
+        except IntegrityError:
+            return False
+        return True
+
+    def _job_rows(self, queue: str, messages: pa.RecordBatch) -> list[dict[str, Any]]:
+        seconds = self._clock()
+        delays = pc.fill_null(messages.column("delay"), 0).to_pylist()
+        due = {delay: self._due(seconds, delay) for delay in set(delays)}
+        created = {"queue": queue, "reserved_at": None, "created_at": self._local(seconds)}
+        return [
+            {**mirror, **created, "available_at": due[delay]}
+            for mirror, delay in zip(_mirrors(messages), delays, strict=True)
+        ]
+
+    def _due(self, seconds: float, delay: int) -> datetime:
+        return self._local(math.ceil(seconds + delay / 1000) if delay > 0 else seconds)
+
+    def _failed_rows(self, queue: str, messages: pa.RecordBatch) -> list[dict[str, Any]]:
+        now = self._local(self._clock())
+        failed = {"queue": _original(queue), "failed_at": now, "created_at": now}
+        blocks = decode(messages.column("body")).column("dead_letter")
+        reasons = pc.struct_field(blocks, "reason").to_pylist()
+        return [
+            {**mirror, **failed, "reason": (reason or "failed")[:REASON_LENGTH]}
+            for mirror, reason in zip(_mirrors(messages), reasons, strict=True)
+        ]
+
+
+def _is_failed(queue: str) -> bool:
+    return queue.startswith(_FAILED)
+
+
+def _original(queue: str) -> str:
+    return queue.removeprefix(_FAILED)
+
+
+def _columns(table: Table, redelivered: ColumnElement[bool]) -> Select[Any]:
+    """Id, payload as bytes, `created_at` as it stands, and whether somebody had claimed it before."""
+    return select(
+        table.c.id, cast(table.c.payload, LargeBinary), cast(table.c.created_at, String), redelivered
+    )
+
+
+def _within(rows: Iterable[Any], max_bytes: int) -> list[Any]:
+    """The first row, and those after it as long as their payloads fit together."""
+    taken: list[Any] = []
+    size = 0
+    for row in rows:
+        size += len(row[1])
+        if taken and size > max_bytes:
+            break
+        taken.append(row)
+    return taken
+
+
+def _mirrors(messages: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """Payloads, and the columns which repeat what stands in them."""
+    bodies = messages.column("body")
+    envelopes = decode(bodies)
+    columns = (bodies, *(envelopes.column(name) for name in ("job", "trace_id", "attempts")))
+    for body, job, trace_id, attempts in zip(*(column.to_pylist() for column in columns), strict=True):
+        yield {
+            "urn": (job or "")[:URN_LENGTH],
+            "trace_id": trace_id[:TRACE_LENGTH] if trace_id and trace_id.strip() else None,
+            "attempts": attempts or 0,
+            "payload": _text_where_utf8(body),
+        }
+
+
+def _text_where_utf8(body: bytes) -> str | bytes:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return body
+
+
+def _receipt(receipt: bytes) -> tuple[datetime | None, int]:
+    """`reserved_at` and id of a claimed row, or None and the id of a failed one."""
+    reserved_at, _, row = receipt.decode().rpartition(" ")
+    return (datetime.fromisoformat(reserved_at) if reserved_at else None), int(row)
+
+
+def _by_fence(receipts: list[tuple[datetime | None, int]]) -> Iterator[tuple[datetime | None, list[int]]]:
+    grouped = defaultdict(list)
+    for fence, row in receipts:
+        grouped[fence].append(row)
+    for fence, rows in grouped.items():
+        for ids in _chunks(rows):
+            yield fence, ids
+
+
+def _chunks(ids: list[int]) -> Iterator[list[int]]:
+    for start in range(0, len(ids), _IDS_A_STATEMENT):
+        yield ids[start : start + _IDS_A_STATEMENT]

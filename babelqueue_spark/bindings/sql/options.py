@@ -1,0 +1,104 @@
+"""The options of the SQL binding, from the connection string and from `sql.<name>` options."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from zoneinfo import ZoneInfo
+
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from babelqueue_spark.bindings.base import BindingConfig
+from babelqueue_spark.errors import OptionError
+
+CLIENT_OPTIONS = frozenset({"table", "failed_table", "time_zone"})
+DEFAULT_RETRY_AFTER = 90
+LONGEST_RETRY_AFTER = 3650 * 86_400
+BUSY_SECONDS = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqlOptions:
+    """What the binding makes of its configuration; `retry_after` in whole seconds."""
+
+    url: URL = field(repr=False)
+    table: str
+    failed_table: str
+    time_zone: ZoneInfo
+    retry_after: int
+
+    @classmethod
+    def parse(cls, config: BindingConfig) -> SqlOptions:
+        """Read a configuration; `OptionError` for what is unknown or cannot be used."""
+        given = config.client_options
+        unknown = sorted(set(given) - CLIENT_OPTIONS)
+        if unknown:
+            known = ", ".join(f"sql.{name}" for name in sorted(CLIENT_OPTIONS))
+            raise OptionError(f"option 'sql.{unknown[0]}' is unknown: known are {known}")
+        table = _identifier("table", given.get("table", "jobs"))
+        failed_table = _identifier("failed_table", given.get("failed_table", f"{table}_failed"))
+        if failed_table.lower() in (table.lower(), f"{table}_published".lower()):
+            raise OptionError(
+                f"option 'sql.failed_table' has the value '{failed_table}', which is another table's name"
+            )
+        return cls(
+            url=_url(config.url),
+            table=table,
+            failed_table=failed_table,
+            time_zone=_zone(given.get("time_zone", "UTC")),
+            retry_after=_retry_after(config.visibility_timeout),
+        )
+
+
+def _identifier(option: str, name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise OptionError(
+            f"option 'sql.{option}' has the value '{name}', but takes letters, digits and underscores"
+        )
+    return name
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, LookupError):
+        raise OptionError(
+            f"option 'sql.time_zone' has the value '{name}', but takes a name such as Europe/Berlin"
+        ) from None
+
+
+def _retry_after(seconds: float | None) -> int:
+    if seconds is None:
+        return DEFAULT_RETRY_AFTER
+    if not 1 <= seconds <= LONGEST_RETRY_AFTER:
+        raise OptionError(
+            "option 'visibilityTimeout' takes 1s to 3650 days with broker 'sql', whose times are whole seconds"
+        )
+    return math.ceil(seconds)
+
+
+def _url(given: str) -> URL:
+    """A URL whose driver is installed, and which means the same database in each process."""
+    try:
+        url = make_url(given)
+        url.get_dialect().import_dbapi()
+    except ArgumentError:
+        raise OptionError("option 'url' is not a database URL, such as sqlite:////srv/queue.db") from None
+    except NoSuchModuleError:
+        raise OptionError(
+            f"option 'url' names the database '{url.drivername}', which SQLAlchemy does not know"
+        ) from None
+    except ImportError as error:
+        raise OptionError(
+            f"option 'url' names the database '{url.drivername}', whose Python driver is missing: "
+            f"pip install {error.name} on driver and executors"
+        ) from None
+    if url.get_backend_name() != "sqlite":
+        return url
+    if not url.database or ":memory:" in url.database or url.query.get("mode") == "memory":
+        raise OptionError(
+            "option 'url' names a database in memory, which other processes cannot see: name a file"
+        )
+    return url.set(query={"timeout": str(BUSY_SECONDS), **url.query})

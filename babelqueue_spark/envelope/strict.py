@@ -1,0 +1,213 @@
+"""The general way to read one body: slower than the columnar one, exact on everything.
+
+A body is poison when it is not exactly one JSON object of valid UTF-8, or when a known member has a wrong
+type in any of its occurrences. Its fields are then still shown where they have the type of the contract.
+"""
+
+import math
+from collections.abc import Mapping
+from json import JSONDecoder
+from typing import Any, NamedTuple
+
+from babelqueue_spark.envelope.columns import BLANKS, CORE_META_KEYS, FORBIDDEN_META_KEYS
+from babelqueue_spark.envelope.jsontext import (
+    MAX_INT_DIGITS,
+    Member,
+    bounded_int,
+    document_members,
+    members,
+    refuse_constant,
+    with_room,
+    without_surrogates,
+)
+
+Kind = type | Mapping[str, Any]
+
+META_KINDS: Mapping[str, Kind] = {"id": str, "queue": str, "lang": str, "schema_version": int, "created_at": int}
+DEAD_LETTER_KINDS: Mapping[str, Kind] = {
+    "reason": str,
+    "error": str,
+    "exception": str,
+    "failed_at": int,
+    "original_queue": str,
+    "attempts": int,
+    "lang": str,
+}
+ENVELOPE_KINDS: Mapping[str, Kind] = {
+    "trace_id": str,
+    "data": dict,
+    "meta": META_KINDS,
+    "attempts": int,
+    "dead_letter": DEAD_LETTER_KINDS,
+}
+
+_INT64 = range(-(2**63), 2**63)
+
+
+class Row(NamedTuple):
+    """The fields of one body as plain values; times are epoch milliseconds, None is "not there"."""
+
+    job: str | None = None
+    trace_id: str | None = None
+    data: str | None = None
+    has_meta: bool = False
+    id: str | None = None
+    queue: str | None = None
+    lang: str | None = None
+    schema_version: int | None = None
+    created_at: int | None = None
+    extra: list[tuple[str, str]] = []  # noqa: RUF012 - never mutated
+    attempts: int | None = None
+    has_dead_letter: bool = False
+    reason: str | None = None
+    error: str | None = None
+    exception: str | None = None
+    failed_at: int | None = None
+    original_queue: str | None = None
+    dead_letter_attempts: int | None = None
+    dead_letter_lang: str | None = None
+    poison: bool = False
+
+
+def examine(body: bytes | None, *, allow_list_data: bool = False) -> Row:
+    """Read one body of any content; never raises. A body that is no JSON object gives only `poison`."""
+    return Row(poison=True) if body is None else with_room(_examine, body, allow_list_data)
+
+
+def _examine(body: bytes, allow_list_data: bool) -> Row:
+    text = body.decode("utf-8", "surrogateescape")
+    try:
+        found = document_members(text, data_decoder=_FINITE)
+        poison = not is_utf8(body) or not _well_typed(text, found, ENVELOPE_KINDS, allow_list_data)
+    except ValueError:
+        poison = True
+        try:
+            found = document_members(text, decoder=_LENIENT)
+        except ValueError:
+            return Row(poison=True)
+    return _row(text, found, poison, allow_list_data)
+
+
+def _finite_float(literal: str) -> float:
+    number = float(literal)
+    if math.isinf(number):
+        raise ValueError("a number is too big for a double")
+    return number
+
+
+def _finite_int(literal: str) -> int:
+    if len(literal) > 300:
+        _finite_float(literal)
+    return bounded_int(literal)
+
+
+def _any_int(literal: str) -> int | None:
+    return int(literal) if len(literal) <= MAX_INT_DIGITS else None
+
+
+_FINITE = JSONDecoder(parse_constant=refuse_constant, parse_int=_finite_int, parse_float=_finite_float)
+_LENIENT = JSONDecoder(parse_int=_any_int)
+
+
+def is_utf8(body: bytes) -> bool:
+    """Whether `body` is valid UTF-8."""
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _well_typed(text: str, found: list[Member], kinds: Mapping[str, Kind], allow_list_data: bool = False) -> bool:
+    return all(
+        _fits(text, member, kinds[member.key])
+        or (allow_list_data and member.key == "data" and member.value == [])
+        for member in found
+        if member.key in kinds and member.value is not None
+    )
+
+
+def _fits(text: str, member: Member, kind: Kind) -> bool:
+    if kind is int:
+        return type(member.value) is int and member.value in _INT64
+    if isinstance(kind, type):
+        return isinstance(member.value, kind)
+    return isinstance(member.value, dict) and _well_typed(text, members(text, start=member.start)[0], kind)
+
+
+def _row(text: str, found: list[Member], poison: bool, allow_list_data: bool) -> Row:
+    last = {member.key: member for member in found}
+    meta = _nested(text, last.get("meta"))
+    dead_letter = _nested(text, last.get("dead_letter"))
+    return Row(
+        job=identity(_value(last, "job"), _value(last, "urn")),
+        trace_id=_string(last, "trace_id"),
+        data=_data(text, last.get("data"), allow_list_data),
+        has_meta=meta is not None,
+        id=_string(meta, "id"),
+        queue=_string(meta, "queue"),
+        lang=_string(meta, "lang"),
+        schema_version=_integer(meta, "schema_version"),
+        created_at=_integer(meta, "created_at"),
+        extra=_extra(text, meta),
+        attempts=_integer(last, "attempts"),
+        has_dead_letter=dead_letter is not None,
+        reason=_string(dead_letter, "reason"),
+        error=_string(dead_letter, "error"),
+        exception=_string(dead_letter, "exception"),
+        failed_at=_integer(dead_letter, "failed_at"),
+        original_queue=_string(dead_letter, "original_queue"),
+        dead_letter_attempts=_integer(dead_letter, "attempts"),
+        dead_letter_lang=_string(dead_letter, "lang"),
+        poison=poison,
+    )
+
+
+def identity(job: Any, urn: Any) -> str | None:
+    """The URN of a body: `job` if it is a string that is not blank, else such a `urn`, else a blank `job`."""
+    for candidate in (job, urn):
+        if isinstance(candidate, str) and candidate.strip(BLANKS):
+            return without_surrogates(candidate)
+    return job if isinstance(job, str) else None
+
+
+def _value(last: dict[str, Member], key: str) -> Any:
+    return last[key].value if key in last else None
+
+
+def _string(last: dict[str, Member] | None, key: str) -> str | None:
+    value = _value(last or {}, key)
+    return without_surrogates(value) if isinstance(value, str) else None
+
+
+def _integer(last: dict[str, Member] | None, key: str) -> int | None:
+    value = _value(last or {}, key)
+    return value if type(value) is int and value in _INT64 else None
+
+
+def _nested(text: str, member: Member | None) -> dict[str, Member] | None:
+    if member is None or not isinstance(member.value, dict):
+        return None
+    return {inner.key: inner for inner in members(text, start=member.start, decoder=_LENIENT)[0]}
+
+
+def _data(text: str, member: Member | None, allow_list_data: bool) -> str | None:
+    if member is None:
+        return None
+    if isinstance(member.value, dict):
+        return without_surrogates(text[member.start : member.end])
+    return "{}" if allow_list_data and member.value == [] else None
+
+
+def _extra(text: str, meta: dict[str, Member] | None) -> list[tuple[str, str]]:
+    return [
+        (without_surrogates(key), without_surrogates(text[member.start : member.end]))
+        for key, member in (meta or {}).items()
+        if is_extra(key)
+    ]
+
+
+def is_extra(key: str) -> bool:
+    """Whether a key of `meta` belongs to `meta.extra`: not one of its own columns, not a forbidden one."""
+    return key not in CORE_META_KEYS and key not in FORBIDDEN_META_KEYS
+

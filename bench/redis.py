@@ -1,0 +1,184 @@
+"""Redis: queue to DataFrame and back, against the SDK's loop and bare client loops."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import redis as client
+from babelqueue.codec import EnvelopeCodec
+from babelqueue.redis_transport import RedisTransport
+
+from babelqueue_spark.options import write_options
+from bench.table import Row, rate, row
+from tests.servers import RedisServer
+from tests.streams import outgoing
+
+MESSAGES = 500_000
+PER_TRIGGER = 100_000
+SLOW_MESSAGES = 3_000
+CHUNK = 1_000
+
+BARE_CLAIM = """
+local values = redis.call('LPOP', KEYS[1], ARGV[1])
+if not values then return {} end
+redis.call('RPUSH', KEYS[2], unpack(values))
+return values
+"""
+
+
+def body(number: int) -> bytes:
+    """An envelope of about 400 bytes."""
+    data = {"order_id": number, "amount": "99.90", "customer": f"customer-{number}", "note": "x" * 90}
+    return str(
+        EnvelopeCodec.encode(EnvelopeCodec.make("urn:babel:orders:created", data, queue="bench"))
+    ).encode()
+
+
+def rows() -> list[Row]:
+    """The Redis rows of the design."""
+    with RedisServer() as server, tempfile.TemporaryDirectory() as folder:
+        redis = client.Redis.from_url(server.url)
+        bodies = [body(number) for number in range(MESSAGES)]
+        spark = session()
+        read(spark, server.url, "warm", redis, bodies[: 2 * PER_TRIGGER], Path(folder) / "warm")
+        streamed, memory = read(spark, server.url, "many", redis, bodies, Path(folder) / "many")
+        few, few_memory = read(
+            spark, server.url, "few", redis, bodies[:10_000], Path(folder) / "few", repeats=5
+        )
+        published = publish(server.url, bodies[:PER_TRIGGER])
+        found = [
+            row(
+                "Redis to DataFrame, local[2]", streamed, "SDK pop and ack", sdk_loop(server.url, bodies), 30
+            ),
+            row(
+                "Redis to DataFrame, local[2]",
+                streamed,
+                "bare Lua claim and msgspec",
+                bare_loop(redis, bodies),
+                0.4,
+            ),
+            row(
+                "Redis publish", published, "bare variadic RPUSH", bare_push(redis, bodies[:PER_TRIGGER]), 0.3
+            ),
+            row(f"Redis to DataFrame, {MESSAGES:,} queued", streamed, "the same, 10,000 queued", few, None),
+            row("worker memory, MiB, many queued", memory, "few queued", few_memory, None),
+        ]
+        spark.stop()
+        return found
+
+
+def session() -> Any:
+    """Spark on two cores."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
+    spark = (
+        SparkSession.builder.master("local[2,4]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def read(
+    spark: Any, url: str, queue: str, redis: client.Redis, bodies: list[bytes], folder: Path, repeats: int = 1
+) -> tuple[float, float]:
+    """Messages a second of the batches after the first, and the largest worker in MiB."""
+    progress = []
+    for _ in range(repeats):
+        push(redis, queue, bodies)
+        query = (
+            spark.readStream.format("babelqueue")
+            .options(url=url, queue=queue, journalLocation=str(folder / "journal"))
+            .options(maxMessagesPerTrigger=PER_TRIGGER, maxBytesPerTrigger="1g")
+            .load()
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        progress += [entry for entry in query.recentProgress if entry["numInputRows"]]
+    steady = progress[1:] or progress
+    count = sum(entry["numInputRows"] for entry in steady)
+    milliseconds = sum(entry["durationMs"]["triggerExecution"] for entry in steady)
+    return count * 1000 / milliseconds, largest_worker()
+
+
+def largest_worker() -> float:
+    """Peak resident memory of the largest Python worker of this Spark, in MiB."""
+    peaks = [0.0]
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            text = status.read_text()
+            command = (status.parent / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"pyspark.daemon" in command or b"pyspark/daemon" in command:
+            peaks += [float(line.split()[1]) / 1024 for line in text.splitlines() if line.startswith("VmHWM")]
+    return max(peaks)
+
+
+def push(redis: client.Redis, queue: str, bodies: list[bytes]) -> None:
+    """The bodies onto a list, as fast as the client can."""
+    for first in range(0, len(bodies), CHUNK):
+        redis.rpush(queue, *bodies[first : first + CHUNK])
+
+
+def bare_push(redis: client.Redis, bodies: list[bytes]) -> float:
+    """Messages a second of variadic RPUSH."""
+    return rate(len(bodies), lambda: push(redis, "bare-push", bodies))
+
+
+def publish(url: str, bodies: list[bytes]) -> float:
+    """Messages a second of the binding's confirmed publish."""
+    with write_options({"url": url}).binding() as binding:
+        size = binding.capabilities.publish_batch
+        batches = [outgoing(bodies[first : first + size]) for first in range(0, len(bodies), size)]
+
+        def run() -> None:
+            for number, batch in enumerate(batches):
+                binding.publish("published", batch, marker=f"{os.urandom(8).hex()}-{number}")
+
+        return rate(len(bodies), run)
+
+
+def bare_loop(redis: client.Redis, bodies: list[bytes]) -> float:
+    """Messages a second of one process that claims by Lua, decodes with msgspec and acknowledges."""
+    claim = redis.register_script(BARE_CLAIM)
+    count = len(bodies) // 3
+
+    def run() -> None:
+        push(redis, "bare", bodies[:count])
+
+    def consume() -> None:
+        while claimed := claim(keys=["bare", "bare:processing"], args=[CHUNK]):
+            for each in claimed:
+                msgspec.json.decode(each)
+            redis.ltrim("bare:processing", len(claimed), -1)
+
+    run()
+    return rate(count, consume, repeats=1)
+
+
+def sdk_loop(url: str, bodies: list[bytes]) -> float:
+    """Messages a second of the SDK's transport: pop, decode, ack, one at a time."""
+    transport = RedisTransport(url)
+    for each in bodies[:SLOW_MESSAGES]:
+        transport.publish("sdk", each.decode())
+
+    def run() -> None:
+        for _ in range(SLOW_MESSAGES):
+            message = transport.pop("sdk", timeout=1.0)
+            EnvelopeCodec.decode(message.body)
+            transport.ack(message)
+
+    return rate(SLOW_MESSAGES, run, repeats=1)

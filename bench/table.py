@@ -1,0 +1,52 @@
+"""What a measurement returns, and how it is shown."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any, TypedDict
+
+
+class Row(TypedDict):
+    """One comparison: rates a second, their ratio, and the ratio that design asks for (or None)."""
+
+    work: str
+    ours: float
+    peer: str
+    theirs: float
+    ratio: float
+    floor: float | None
+
+
+def row(work: str, ours: float, peer: str, theirs: float, floor: float | None) -> Row:
+    """A row with its ratio."""
+    return Row(work=work, ours=ours, peer=peer, theirs=theirs, ratio=ours / theirs, floor=floor)
+
+
+def rate(count: int, run: Callable[[], Any], repeats: int = 3) -> float:
+    """`count` a second, by the median of `repeats` runs."""
+    times = []
+    for _ in range(repeats):
+        gc.collect()
+        started = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - started)
+    return count / median(times)
+
+
+def show(rows: list[Row]) -> int:
+    """Print the rows; 1 when a ratio is below its floor."""
+    print(f"{'work':44} {'a second':>12}  {'against':44} {'a second':>12} {'ratio':>8} {'wanted':>8}")
+    low = 0
+    for each in rows:
+        floor = each["floor"]
+        below = floor is not None and each["ratio"] < floor
+        low += below
+        wanted = "" if floor is None else f"{floor:g} x"
+        print(
+            f"{each['work']:44} {each['ours']:12,.0f}  {each['peer']:44} {each['theirs']:12,.0f} "
+            f"{each['ratio']:6.2f} x {wanted:>8}{'  below' if below else ''}"
+        )
+    return 1 if low else 0

@@ -1,0 +1,1 @@
+"""Jobs for spark-submit; each has `--help`."""

@@ -1,0 +1,81 @@
+"""What the Redis tests share: messages, bindings, and the published SDK beside us."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from babelqueue.redis_transport import RedisTransport
+
+from babelqueue_spark.bindings.base import OUTGOING, BindingConfig
+from babelqueue_spark.bindings.redis import RedisBinding
+from tests.servers import RedisServer
+
+NO_LIMIT = 1 << 40
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self, now: float = 1_700_000_000.25) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def envelope(number: int, **members: Any) -> bytes:
+    """A conformant body, as the SDK writes it."""
+    return json.dumps(
+        {
+            "job": "urn:babel:orders:created",
+            "trace_id": str(uuid.uuid4()),
+            "data": {"order_id": number, "note": "ünï/code"},
+            "meta": {
+                "id": str(uuid.uuid4()),
+                "queue": "orders",
+                "lang": "python",
+                "schema_version": 1,
+                "created_at": 1_749_132_727_000,
+            },
+            "attempts": 0,
+            **members,
+        },
+        ensure_ascii=False,
+        separators=(",", ":"),
+    ).encode()
+
+
+def outgoing(
+    bodies: Sequence[bytes],
+    headers: Sequence[Mapping[str, str] | None] | None = None,
+    delay: Sequence[int | None] | None = None,
+) -> pa.RecordBatch:
+    """An `OUTGOING` batch."""
+    none = [None] * len(bodies)
+    pairs = [entry and list(entry.items()) for entry in headers or none]
+    columns = [bodies, pairs, none, delay or none]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, OUTGOING, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=OUTGOING)
+
+
+def binding(
+    server: RedisServer, clock: Clock | None = None, *, visibility: float | None = None, **options: str
+) -> RedisBinding:
+    """A binding to a test server."""
+    config = BindingConfig(url=server.url, visibility_timeout=visibility, client_options=options)
+    return RedisBinding(config, clock=clock) if clock else RedisBinding(config)
+
+
+def sdk(server: RedisServer, clock: Clock | None = None, **options: Any) -> RedisTransport:
+    """The published SDK's transport to a test server."""
+    return RedisTransport(server.url, **options, **({"clock": clock} if clock else {}))
+
+
+def bodies(batch: pa.RecordBatch) -> list[bytes]:
+    """The bodies of a batch."""
+    values: list[bytes] = batch.column("body").to_pylist()
+    return values

@@ -1,0 +1,82 @@
+"""What goes wrong first for a new user: each a line that says what to do and shows no secret."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.streams import run, stream
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+
+def line_of(error: BaseException) -> str:
+    """The connector's own line in what Spark shows."""
+    found = re.findall(r"babelqueue_spark\.errors\.\w+: (.*)", str(error))
+    assert found, str(error)
+    return str(found[-1])
+
+
+def fails(spark: Any, url: str, folder: Path, **options: Any) -> str:
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        run(stream(spark, url, "orders", folder, **options), folder, lambda df, _: df.collect())
+    assert "s3cret" not in str(caught.value)
+    return line_of(caught.value)
+
+
+def test_wrong_password(spark: Any, tmp_path: Path) -> None:
+    from tests.servers import RedisServer
+
+    with RedisServer(password="right") as server:
+        url = server.url.replace("right", "s3cret")
+        assert "s3cret" in url
+        assert "password" in fails(spark, url, tmp_path).lower()
+
+
+def test_unreachable_server(spark: Any, tmp_path: Path) -> None:
+    said = fails(spark, "redis://:s3cret@127.0.0.1:1/0", tmp_path)
+    assert "127.0.0.1:1" in said
+
+
+def test_unknown_option(spark: Any, url: str, tmp_path: Path) -> None:
+    assert "did you mean 'numPartitions'" in fails(spark, url, tmp_path, numPartition=2)
+
+
+def test_unknown_option_of_the_client(spark: Any, tmp_path: Path) -> None:
+    assert "tabel" in fails(spark, f"sqlite:///{tmp_path}/q.db", tmp_path, **{"sql.tabel": "x"})
+
+
+def test_journal_that_cannot_be_written(spark: Any, url: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said = fails(spark, url, tmp_path, journalLocation=str(tmp_path / "file/journal"))
+    assert "driver and executors" in said
+
+
+def test_missing_journal(spark: Any, url: str) -> None:
+    with pytest.raises(Exception, match="'journalLocation' is required"):
+        spark.readStream.format("babelqueue").options(url=url, queue="q").load().writeStream.format(
+            "noop"
+        ).start().processAllAvailable()
+
+
+def test_database_folder_that_is_not_there(spark: Any, tmp_path: Path) -> None:
+    assert "not/there" in fails(spark, f"sqlite:///{tmp_path}/not/there/q.db", tmp_path)
+
+
+def test_schema_with_an_unknown_column(spark: Any, url: str, tmp_path: Path) -> None:
+    assert "typed data column" in fails(spark, url, tmp_path, schema="order_id BIGINT")
+
+
+def test_missing_extra() -> None:
+    program = (
+        "import sys; sys.modules['redis'] = None\n"
+        "from babelqueue_spark.bindings import binding_class\n"
+        "binding_class('redis')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert 'pip install "babelqueue-spark[redis]"' in done.stderr.splitlines()[-1]

@@ -1,0 +1,82 @@
+"""Short words for what the stream tests do again and again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from babelqueue.codec import EnvelopeCodec
+
+from babelqueue_spark.bindings import OUTGOING
+from babelqueue_spark.options import read_options
+
+WAIT = 120
+
+
+def envelope(number: int, queue: str = "orders", **changes: Any) -> bytes:
+    """An envelope as the published SDK writes it, with some members replaced."""
+    made = EnvelopeCodec.make("urn:babel:orders:created", {"order_id": number}, queue=queue)
+    return str(EnvelopeCodec.encode({**made, **changes})).encode()
+
+
+def outgoing(bodies: Iterable[bytes]) -> pa.RecordBatch:
+    rows = list(bodies)
+    columns = [
+        pa.array(rows, pa.binary()),
+        *(pa.nulls(len(rows), field.type) for field in list(OUTGOING)[1:]),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=OUTGOING)
+
+
+def publish(url: str, queue: str, bodies: Iterable[bytes]) -> None:
+    with read_options({"url": url, "queue": queue}).binding() as binding:
+        binding.publish(queue, outgoing(bodies))
+
+
+def backlog(url: str, queue: str) -> int:
+    with read_options({"url": url, "queue": queue}).binding() as binding:
+        return binding.backlog(queue)
+
+
+def stream(spark: Any, url: str, queue: str, folder: Path, schema: str | None = None, **options: Any) -> Any:
+    """A streaming DataFrame with its journal in `folder`."""
+    reader = spark.readStream.format("babelqueue").options(
+        url=url, queue=queue, journalLocation=str(folder / "journal"), **options
+    )
+    return (reader.schema(schema) if schema else reader).load()
+
+
+def run(
+    frame: Any,
+    folder: Path,
+    each: Callable[[Any, int], None],
+    *,
+    checkpoint: str = "checkpoint",
+    **trigger: Any,
+) -> Any:
+    """Run a query with foreachBatch to its end (`availableNow` unless another trigger is named)."""
+    query = (
+        frame.writeStream.foreachBatch(each)
+        .option("checkpointLocation", str(folder / checkpoint))
+        .trigger(**(trigger or {"availableNow": True}))
+        .start()
+    )
+    if not trigger:
+        assert query.awaitTermination(WAIT), "the query did not end"
+        if query.exception():
+            raise query.exception()
+    return query
+
+
+def drain(spark: Any, url: str, queue: str, folder: Path, **options: Any) -> list[list[Any]]:
+    """The rows of each batch of an `availableNow` query."""
+    batches: list[list[Any]] = []
+    run(stream(spark, url, queue, folder, **options), folder, lambda df, _: batches.append(df.collect()))
+    return [batch for batch in batches if batch]
+
+
+def numbers(rows: Iterable[Any]) -> list[int]:
+    return [json.loads(row.data)["order_id"] for row in rows]
