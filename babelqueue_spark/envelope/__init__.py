@@ -7,6 +7,8 @@ not have to change stays. Imports neither Spark nor a broker's client.
 
 from babelqueue_spark.envelope.columns import DEAD_LETTER_TYPE, ENVELOPE_SCHEMA, META_TYPE, SCHEMA_VERSION
 from babelqueue_spark.envelope.decoder import decode, validate
+from babelqueue_spark.envelope.edits import dead_letter, set_attempts, strip_dead_letter
+from babelqueue_spark.envelope.encoder import EnvelopeError, encode
 from babelqueue_spark.envelope.reasons import Reason
 
 __all__ = [
@@ -14,7 +16,12 @@ __all__ = [
     "ENVELOPE_SCHEMA",
     "META_TYPE",
     "SCHEMA_VERSION",
+    "EnvelopeError",
     "Reason",
+    "dead_letter",
     "decode",
+    "encode",
+    "set_attempts",
+    "strip_dead_letter",
     "validate",
 ]

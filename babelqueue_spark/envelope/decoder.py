@@ -10,9 +10,7 @@ does not see there: bytes that are no UTF-8, numbers that are no finite double, 
 and an earlier `data` that the last one hides.
 """
 
-import re
 from array import array
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import accumulate
@@ -27,14 +25,12 @@ from babelqueue_spark.envelope.columns import (
     DEAD_LETTER_TYPE,
     ENVELOPE_SCHEMA,
     META_TYPE,
+    SLICE_ROWS,
     TIMESTAMP,
 )
-from babelqueue_spark.envelope.jsontext import MAX_DEPTH, MAX_INT_DIGITS
-from babelqueue_spark.envelope.reasons import verdict
+from babelqueue_spark.envelope.jsontext import MAX_INT_DIGITS, deep_rows, may_be_deep, too_big_number_rows
+from babelqueue_spark.envelope.reasons import is_blank, verdict
 from babelqueue_spark.envelope.strict import Row, examine, identity, is_extra, is_utf8
-
-#: Rows decoded at a time: few enough that their objects stay in the processor's cache.
-SLICE_ROWS = 2048
 
 _OneDigit = Annotated[int, msgspec.Meta(ge=0, le=9)]
 _ThirteenDigits = Annotated[int, msgspec.Meta(ge=10**12, lt=10**13)]
@@ -89,7 +85,7 @@ class _MetaText(Struct, gc=False):
     meta: dict[str, Raw] | None
 
 
-_parse = msgspec.json.Decoder(_Envelope).decode
+_parse_body = msgspec.json.Decoder(_Envelope).decode
 _parse_loosely = msgspec.json.Decoder(_LooseEnvelope).decode
 _parse_meta_text = msgspec.json.Decoder(_MetaText).decode
 
@@ -99,17 +95,6 @@ _FRAME_LENGTH = len(
     '"created_at":0000000000000},"attempts":0}'
 )
 _STAND_IN = _Envelope("", "", Raw(b"{}"), _Meta("", "", "", 1, 10**12), 0)
-
-#: A number with an exponent of three digits or more, by its exponent (in a string it would hardly be
-#: followed by one of these characters).
-_LONG_EXPONENTS = tuple(
-    re.compile(rb"%c(?<=[0-9]%c)\+?[0-9]{3,}[,\]} \t\r\n]" % (e, e)) for e in b"eE"
-)
-#: A finite double with a shorter exponent than that and yet out of range has over 200 digits in a row;
-#: of those every _STRIDE-th byte gives at least eight.
-_STRIDE = 24
-_DIGITS_IN_A_ROW = re.compile(rb"0{8}")
-_DIGITS_TO_ZERO = bytes(ord("0") if byte in b"0123456789" else 1 for byte in range(256))
 
 #: The years 1 to 9999, the timestamps of Spark and Python.
 _TIMESTAMP_MS = range(-62_135_596_800_000, 253_402_300_800_000)
@@ -125,11 +110,9 @@ def decode(bodies: Any, *, allow_list_data: bool = False) -> Any:
     body is poison. `allow_list_data` reads an empty list in `data` (what PHP makes of `{}`) as `{}`.
     """
     binary = bodies.cast(pa.binary())
-    slices = [
-        _decode_slice(binary.slice(start, SLICE_ROWS), allow_list_data)
-        for start in range(0, len(binary), SLICE_ROWS)
-    ]
-    return slices[0] if len(slices) == 1 else _one_batch(slices)
+    usual, doubtful = _parse(binary)
+    odd = sorted(doubtful.union(_unproven(binary, usual, doubtful)))
+    return _replaced(usual, odd, _read_all(binary.take(pa.array(odd)), allow_list_data)) if odd else usual
 
 
 def validate(bodies: Any) -> Any:
@@ -137,97 +120,92 @@ def validate(bodies: Any) -> Any:
     return decode(bodies).column("error")
 
 
-def _one_batch(batches: list[Any]) -> Any:
-    table = pa.Table.from_batches(batches, ENVELOPE_SCHEMA).combine_chunks()
-    return table.to_batches()[0] if batches else ENVELOPE_SCHEMA.empty_table().to_batches()[0]
-
-
-def _decode_slice(bodies: Any, allow_list_data: bool) -> Any:
-    texts = bodies.to_pylist()
-    envelopes, failed = _parse_all(texts)
-    if len(failed) == len(texts):
-        return _batch(*_read_all(texts, allow_list_data))
-    usual = _typed_columns(envelopes)
-    odd = sorted(failed.union(_unproven(bodies, texts, envelopes, usual, failed)))
-    if not odd:
-        return _batch(usual, pa.repeat(False, len(texts)))
-    columns, poison = _read_all([texts[row] for row in odd], allow_list_data)
-    usual["poison"] = pa.repeat(False, len(texts))
-    columns = _merged(usual, {**columns, "poison": poison}, odd)
-    return _batch(columns, columns.pop("poison"))
-
-
-def _batch(columns: dict[str, Any], poison: Any) -> Any:
-    return pa.RecordBatch.from_arrays([*columns.values(), verdict(columns, poison)], schema=ENVELOPE_SCHEMA)
-
-
-def _merged(usual: dict[str, Any], odd: dict[str, Any], odd_rows: list[int]) -> dict[str, Any]:
-    """The columns `usual` with those of `odd` in the rows `odd_rows`."""
-    rows = list(range(len(usual["job"])))
-    for position, row in enumerate(odd_rows, start=len(rows)):
+def _replaced(usual: Any, odd_rows: list[int], odd: Any) -> Any:
+    """The batch `usual` with the batch `odd` in the rows `odd_rows`."""
+    rows = list(range(usual.num_rows))
+    for position, row in enumerate(odd_rows, start=usual.num_rows):
         rows[row] = position
-    indices = pa.array(rows, pa.int32())
-    return {name: pa.concat_arrays([usual[name], odd[name]]).take(indices) for name in usual}
+    both = pa.Table.from_batches([usual, odd]).combine_chunks().to_batches()[0]
+    return both.take(pa.array(rows, pa.int32()))
 
 
 # --- the typed way ----------------------------------------------------------------------------------------
 
 
-def _parse_all(texts: list[Any]) -> tuple[list[_Envelope], set[int]]:
+def _parse(bodies: Any) -> tuple[Any, set[int]]:
+    """The batch of the typed parse, and the rows that did not parse or may hold a number out of range."""
+    slices = []
+    doubtful: set[int] = set()
+    for start in range(0, len(bodies), SLICE_ROWS):
+        envelopes, failed = _parse_slice(bodies.slice(start, SLICE_ROWS).to_pylist())
+        data = [envelope.data for envelope in envelopes]
+        failed.update(too_big_number_rows(data))
+        doubtful.update(start + row for row in failed)
+        slices.append(_leaves(envelopes, data))
+    return _typed_batch([pa.concat_arrays(leaf) for leaf in zip(*slices, strict=True)]), doubtful
+
+
+def _parse_slice(texts: list[Any]) -> tuple[list[_Envelope], set[int]]:
     """The parsed bodies, with a stand-in for each that does not parse, and the rows of those."""
     envelopes: list[_Envelope] = []
     failed: set[int] = set()
     append = envelopes.append
     for text in texts:
         try:
-            append(_parse(text))
+            append(_parse_body(text))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError):
             failed.add(len(envelopes))
             append(_STAND_IN)
     return envelopes, failed
 
 
-def _typed_columns(envelopes: list[_Envelope]) -> dict[str, Any]:
-    rows = len(envelopes)
+def _leaves(envelopes: list[_Envelope], data: list[Raw]) -> list[Any]:
+    """The columns of a slice, structs taken apart; `data` is not yet known to be UTF-8."""
     metas = [envelope.meta for envelope in envelopes]
-    created_at = pa.array([meta.created_at for meta in metas], pa.int64())
-    meta_columns = [
+    offsets = array("i", list(accumulate(map(len, data), initial=0)))
+    return [
+        pa.array([envelope.job for envelope in envelopes], pa.string()),
+        pa.array([envelope.trace_id for envelope in envelopes], pa.string()),
+        pa.StringArray.from_buffers(len(data), pa.py_buffer(offsets), pa.py_buffer(b"".join(data))),
         pa.array([meta.id for meta in metas], pa.string()),
         pa.array([meta.queue for meta in metas], pa.string()),
         pa.array([meta.lang for meta in metas], pa.string()),
-        pa.repeat(pa.scalar(1, pa.int32()), rows),
-        pc.multiply(created_at, 1000).cast(TIMESTAMP),
-        pa.MapArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), rows + 1), _NO_TEXTS, _NO_TEXTS),
+        pa.array([meta.created_at for meta in metas], pa.int64()),
+        pa.array([envelope.attempts for envelope in envelopes], pa.int32()),
     ]
-    return {
-        "job": pa.array([envelope.job for envelope in envelopes], pa.string()),
-        "trace_id": pa.array([envelope.trace_id for envelope in envelopes], pa.string()),
-        "data": _joined([envelope.data for envelope in envelopes]),
-        "meta": pa.StructArray.from_arrays(meta_columns, fields=list(META_TYPE)),
-        "attempts": pa.array([envelope.attempts for envelope in envelopes], pa.int32()),
-        "dead_letter": pa.nulls(rows, DEAD_LETTER_TYPE),
-    }
 
 
-def _joined(texts: list[Raw]) -> Any:
-    """A string array of `texts`, not yet known to be UTF-8."""
-    offsets = array("i", accumulate(map(len, texts), initial=0))
-    return pa.StringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(b"".join(texts)))
+def _typed_batch(leaves: list[Any]) -> Any:
+    if not leaves:
+        return pa.RecordBatch.from_pylist([], ENVELOPE_SCHEMA)
+    job, trace_id, data, message_id, queue, lang, created_at, attempts = leaves
+    rows = len(job)
+    version = pa.repeat(pa.scalar(1, pa.int32()), rows)
+    extra = pa.MapArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), rows + 1), _NO_TEXTS, _NO_TEXTS)
+    meta = [message_id, queue, lang, version, pc.multiply(created_at, 1000).cast(TIMESTAMP), extra]
+    columns = [
+        job,
+        trace_id,
+        data,
+        pa.StructArray.from_arrays(meta, fields=list(META_TYPE)),
+        attempts,
+        pa.nulls(rows, DEAD_LETTER_TYPE),
+        pa.nulls(rows, pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=ENVELOPE_SCHEMA)
 
 
-def _unproven(
-    bodies: Any, texts: list[Any], envelopes: list[_Envelope], columns: dict[str, Any], failed: set[int]
-) -> Iterator[int]:
-    """The rows whose parse may have overlooked something."""
-    data = columns["data"]
-    yield from _not_utf8(bodies, texts)
+def _unproven(bodies: Any, batch: Any, doubtful: set[int]) -> Iterator[int]:
+    """Further rows of the typed `batch` in which the parse may have overlooked something, or refused ones."""
+    data = batch.column("data")
+    yield from _not_utf8(bodies)
     yield from _rows(pc.invert(pc.starts_with(data, "{")))
-    yield from _too_big_numbers(data)
-    for row in _rows(pc.greater_equal(pc.binary_length(data), 2 * MAX_DEPTH)):
-        if _may_be_deep(texts[row]):
-            yield row
-    for row in _rows(pc.not_equal(pc.binary_length(bodies), _canonical_length(columns))):
-        if row not in failed and not _shows_all_data(texts[row], envelopes[row].data):
+    yield from _rows(is_blank(batch.column("job")))
+    yield from _rows(is_blank(batch.column("trace_id")))
+    yield from deep_rows(bodies)
+    data = data.cast(pa.binary())
+    for row in _rows(pc.not_equal(pc.binary_length(bodies), _canonical_length(batch))):
+        if row not in doubtful and not _shows_all_data(bodies[row].as_py(), data[row].as_py()):
             yield row
 
 
@@ -236,59 +214,43 @@ def _rows(mask: Any) -> list[int]:
     return rows
 
 
-def _canonical_length(columns: dict[str, Any]) -> Any:
+def _canonical_length(batch: Any) -> Any:
     """The length of each body if it is compact, escapes nothing and repeats no key."""
-    texts = [columns["job"], columns["trace_id"], columns["data"], *columns["meta"].flatten()[:3]]
+    job, trace_id, data, meta = batch.columns[:4]
+    texts = [job, trace_id, data, *meta.flatten()[:3]]
     return reduce(pc.add, map(pc.binary_length, texts), _FRAME_LENGTH)
 
 
-def _not_utf8(bodies: Any, texts: list[Any]) -> list[int]:
+def _not_utf8(bodies: Any) -> list[int]:
     try:
         bodies.cast(pa.string())
     except pa.ArrowInvalid:
-        return [row for row, text in enumerate(texts) if text is not None and not is_utf8(text)]
+        return [row for row, text in enumerate(bodies.to_pylist()) if text is not None and not is_utf8(text)]
     return []
 
 
-def _too_big_numbers(data: Any) -> Iterator[int]:
-    """The rows of `data` (whole, from offset 0) that may hold a number that is no finite double."""
-    _, offsets_buffer, text_buffer = data.buffers()
-    offsets = memoryview(offsets_buffer).cast("i")
-    for position in _too_big_number_positions(text_buffer.to_pybytes()):
-        yield bisect_right(offsets, position) - 1
-
-
-def _too_big_number_positions(text: bytes) -> Iterator[int]:
-    for exponent in _LONG_EXPONENTS:
-        for match in exponent.finditer(text):
-            yield match.start()
-    for match in _DIGITS_IN_A_ROW.finditer(text[::_STRIDE].translate(_DIGITS_TO_ZERO)):
-        yield match.start() * _STRIDE
-
-
-def _may_be_deep(text: bytes) -> bool:
-    return text.count(b"[") + text.count(b"{") > MAX_DEPTH
-
-
-def _shows_all_data(text: bytes, data: Raw) -> bool:
+def _shows_all_data(text: bytes, data: bytes) -> bool:
     """Whether `data` is surely the value of the only key `data`, of which no escape hides another."""
-    shown = bytes(data)
-    return text.count(b'"data"') == shown.count(b'"data"') + 1 and text.count(b"\\u") == shown.count(b"\\u")
+    return text.count(b'"data"') == data.count(b'"data"') + 1 and text.count(b"\\u") == data.count(b"\\u")
 
 
 # --- the other ways ---------------------------------------------------------------------------------------
 
 
-def _read_all(texts: list[Any], allow_list_data: bool) -> tuple[dict[str, Any], Any]:
-    """The columns of `texts`, read one by one, and which of them are poison."""
-    rows = [_read_loosely(text) or examine(text, allow_list_data=allow_list_data) for text in texts]
+def _read_all(bodies: Any, allow_list_data: bool) -> Any:
+    """The batch of `bodies`, at least one, read one by one."""
+    rows = [
+        _read_loosely(body) or examine(body, allow_list_data=allow_list_data) for body in bodies.to_pylist()
+    ]
     fields = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
-    return _columns(fields), pa.array(fields["poison"])
+    columns = _columns(fields)
+    error = verdict(columns, pa.array(fields["poison"]))
+    return pa.RecordBatch.from_arrays([*columns.values(), error], schema=ENVELOPE_SCHEMA)
 
 
 def _read_loosely(text: bytes | None) -> Row | None:
     """The fields of a body, or None when it takes the strict way to be sure of them."""
-    if text is None or len(text) > MAX_INT_DIGITS or _may_be_deep(text) or not is_utf8(text):
+    if text is None or len(text) > MAX_INT_DIGITS or may_be_deep(text) or not is_utf8(text):
         return None
     try:
         envelope = _parse_loosely(text)
@@ -296,9 +258,9 @@ def _read_loosely(text: bytes | None) -> Row | None:
     except (msgspec.MsgspecError, RecursionError):
         return None
     data = bytes(envelope.data)
-    if not (data.startswith(b"{") and _shows_all_data(text, envelope.data)):
-        return None
-    if any(True for _ in _too_big_number_positions(data)):
+    if not (data.startswith(b"{") and _shows_all_data(text, data)) or any(
+        True for _ in too_big_number_rows(data)
+    ):
         return None
     return _loose_row(envelope, data.decode(), meta_text or {})
 
@@ -335,7 +297,10 @@ def _columns(fields: dict[str, Any]) -> dict[str, Any]:
         _texts(fields["id"]),
         _texts(fields["queue"]),
         _texts(fields["lang"]),
-        pa.array([value if value is not None and value in _INT32 else None for value in fields["schema_version"]], pa.int32()),
+        pa.array(
+            [value if value is not None and value in _INT32 else None for value in fields["schema_version"]],
+            pa.int32(),
+        ),
         _timestamps(fields["created_at"]),
         pa.array(fields["extra"], META_TYPE.field("extra").type),
     ]

@@ -3,11 +3,17 @@
 Everything here is linear in the length of the text.
 """
 
+import math
 import re
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 from json import JSONDecoder
 from typing import Any, NamedTuple, TypeVar
+
+import pyarrow.compute as pc
+from msgspec import Raw
 
 T = TypeVar("T")
 
@@ -22,6 +28,24 @@ JSON_WHITESPACE = " \t\n\r"
 _SPACE = re.compile(r"[ \t\n\r]*")
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_ESCAPE = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>\\u[dD][89a-fA-F])|\\.", re.DOTALL
+)
+
+#: What a number with an exponent of three digits or more has in it, each by its first byte. (In a string,
+#: such digits would hardly be followed by one of these characters.)
+_LONG_EXPONENTS = {
+    b"e": re.compile(rb"e[0-9]{3,}[,\]} \t\r\n]"),
+    b"E": re.compile(rb"E[0-9]{3,}[,\]} \t\r\n]"),
+    b"+": re.compile(rb"\+(?<=[eE]\+)[0-9]{3,}[,\]} \t\r\n]"),
+}
+#: Fewer digits than these are an integer within a double's range.
+_DOUBLE_DIGITS = 300
+#: A number out of range without such an exponent has over 200 digits in a row; of those every _STRIDE-th
+#: byte gives at least eight.
+_STRIDE = 24
+_DIGITS_IN_A_ROW = b"0" * 8
+_DIGITS_TO_ZERO = bytes(ord("0") if byte in b"0123456789" else 1 for byte in range(256))
 
 
 class Member(NamedTuple):
@@ -49,7 +73,28 @@ def bounded_int(literal: str) -> int:
     return int(literal)
 
 
+def _finite_float(literal: str) -> float:
+    number = float(literal)
+    if math.isinf(number):
+        raise ValueError("a number is out of a double's range")
+    return number
+
+
+def _finite_int(literal: str) -> int:
+    if len(literal) > _DOUBLE_DIGITS:
+        _finite_float(literal)
+    return bounded_int(literal)
+
+
+def _any_int(literal: str) -> int | None:
+    return int(literal) if len(literal) <= MAX_INT_DIGITS else None
+
+
+#: RFC 8259, with integers of bounded length; the same with finite numbers only (the rule for `data`); and
+#: whatever Python's reader can make sense of.
 STRICT = JSONDecoder(parse_constant=refuse_constant, parse_int=bounded_int)
+FINITE = JSONDecoder(parse_constant=refuse_constant, parse_int=_finite_int, parse_float=_finite_float)
+LENIENT = JSONDecoder(parse_int=_any_int)
 
 
 def members(
@@ -59,29 +104,22 @@ def members(
 
     `data_decoder` reads the values of the key `data`. Raises ValueError when there is no such object.
     """
-    if text[start : start + 1] != "{":
-        raise ValueError("not a JSON object")
     found: list[Member] = []
-    at = _skip_space(text, start + 1)
+    at = _behind("{", text, start)
     if text[at : at + 1] == "}":
         return found, at + 1
     while True:
         if text[at : at + 1] != '"':
             raise ValueError("a key is expected")
-        key, colon = decoder.raw_decode(text, at)
-        colon = _skip_space(text, colon)
-        if text[colon : colon + 1] != ":":
-            raise ValueError("a colon is expected")
+        key, key_end = decoder.raw_decode(text, at)
+        value_start = _behind(":", text, _skip_space(text, key_end))
         value_decoder = data_decoder if data_decoder is not None and key == "data" else decoder
-        value_start = _skip_space(text, colon + 1)
         value, value_end = value_decoder.raw_decode(text, value_start)
         found.append(Member(key, value, at, value_start, value_end))
         follower = _skip_space(text, value_end)
         if text[follower : follower + 1] == "}":
             return found, follower + 1
-        if text[follower : follower + 1] != ",":
-            raise ValueError("a comma is expected")
-        at = _skip_space(text, follower + 1)
+        at = _behind(",", text, follower)
 
 
 def document_members(
@@ -109,16 +147,16 @@ def with_room(function: Callable[..., T], *arguments: Any) -> T:
             return fresh_stack.submit(function, *arguments).result()
 
 
-def too_deep(text: str) -> bool:
-    """Whether arrays and objects are nested deeper than MAX_DEPTH in `text`."""
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
+def too_deep(text: str, limit: int = MAX_DEPTH) -> bool:
+    """Whether arrays and objects are nested deeper than `limit` in `text`."""
+    if text.count("[") + text.count("{") <= limit:
         return False
     depth = 0
     for token in _STRING_OR_BRACKET.finditer(text):
         character = text[token.start()]
         if character in "[{":
             depth += 1
-            if depth > MAX_DEPTH:
+            if depth > limit:
                 return True
         elif character in "]}":
             depth -= 1
@@ -130,6 +168,50 @@ def without_surrogates(text: str) -> str:
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
+def _behind(mark: str, text: str, at: int) -> int:
+    if text[at : at + 1] != mark:
+        raise ValueError(f"{mark!r} is expected")
+    return _skip_space(text, at + 1)
+
+
 def _skip_space(text: str, start: int) -> int:
+    if text[start : start + 1] not in JSON_WHITESPACE:
+        return start
     match = _SPACE.match(text, start)
     return match.end() if match else start
+
+
+def has_lone_surrogate(text: str) -> bool:
+    """Whether a string of the JSON `text` escapes half a surrogate pair, which no UTF-8 can hold."""
+    return any(escape.lastgroup == "lone" for escape in _ESCAPE.finditer(text))
+
+
+def too_big_number_rows(texts: Sequence[bytes | Raw]) -> Iterator[int]:
+    """The rows of JSON `texts` in which a number stands, or may stand, that is no finite double."""
+    text = b"".join(texts)
+    positions = list(_too_big_numbers(text))
+    if positions:
+        ends = list(accumulate(map(len, texts)))
+        yield from (bisect_right(ends, position) for position in positions)
+
+
+def _too_big_numbers(text: bytes) -> Iterator[int]:
+    for first, exponent in _LONG_EXPONENTS.items():
+        if first in text:
+            yield from (match.start() for match in exponent.finditer(text))
+    sample = text[::_STRIDE].translate(_DIGITS_TO_ZERO)
+    position = sample.find(_DIGITS_IN_A_ROW)
+    while position >= 0:
+        yield position * _STRIDE
+        position = sample.find(_DIGITS_IN_A_ROW, position + len(_DIGITS_IN_A_ROW))
+
+
+def may_be_deep(text: bytes) -> bool:
+    """Whether `text` has brackets enough to be nested deeper than MAX_DEPTH."""
+    return text.count(b"[") + text.count(b"{") > MAX_DEPTH
+
+
+def deep_rows(texts: Any) -> list[int]:
+    """The rows of the binary array `texts` that may be nested deeper than MAX_DEPTH."""
+    long = pc.indices_nonzero(pc.greater_equal(pc.binary_length(texts), 2 * MAX_DEPTH))
+    return [row for row in long.to_pylist() if may_be_deep(texts[row].as_py())]

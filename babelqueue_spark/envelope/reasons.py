@@ -29,11 +29,11 @@ def verdict(columns: dict[str, Any], poison: Any) -> Any:
     version = pc.struct_field(columns["meta"], "schema_version")
     failures = {
         Reason.POISON: poison,
-        Reason.MISSING_URN: _blank(columns["job"]),
+        Reason.MISSING_URN: is_blank(columns["job"]),
         Reason.MISSING_META: pc.is_null(columns["meta"]),
         Reason.UNSUPPORTED_SCHEMA_VERSION: pc.fill_null(pc.not_equal(version, SCHEMA_VERSION), True),
         Reason.INVALID_DATA: pc.is_null(columns["data"]),
-        Reason.MISSING_TRACE_ID: _blank(columns["trace_id"]),
+        Reason.MISSING_TRACE_ID: is_blank(columns["trace_id"]),
         Reason.INVALID_ATTEMPTS: pc.is_null(columns["attempts"]),
     }
     error = pa.nulls(len(poison), pa.string())
@@ -43,6 +43,7 @@ def verdict(columns: dict[str, Any], poison: Any) -> Any:
     return error
 
 
-def _blank(column: Any) -> Any:
+def is_blank(column: Any) -> Any:
+    """Whether each string of `column` is null, empty or nothing but the blanks of the contract."""
     trimmed = pc.ascii_trim(column, characters=BLANKS)
     return pc.fill_null(pc.equal(pc.binary_length(trimmed), 0), True)

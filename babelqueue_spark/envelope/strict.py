@@ -4,26 +4,29 @@ A body is poison when it is not exactly one JSON object of valid UTF-8, or when 
 type in any of its occurrences. Its fields are then still shown where they have the type of the contract.
 """
 
-import math
 from collections.abc import Mapping
-from json import JSONDecoder
 from typing import Any, NamedTuple
 
 from babelqueue_spark.envelope.columns import BLANKS, CORE_META_KEYS, FORBIDDEN_META_KEYS
 from babelqueue_spark.envelope.jsontext import (
-    MAX_INT_DIGITS,
+    FINITE,
+    LENIENT,
     Member,
-    bounded_int,
     document_members,
     members,
-    refuse_constant,
     with_room,
     without_surrogates,
 )
 
 Kind = type | Mapping[str, Any]
 
-META_KINDS: Mapping[str, Kind] = {"id": str, "queue": str, "lang": str, "schema_version": int, "created_at": int}
+META_KINDS: Mapping[str, Kind] = {
+    "id": str,
+    "queue": str,
+    "lang": str,
+    "schema_version": int,
+    "created_at": int,
+}
 DEAD_LETTER_KINDS: Mapping[str, Kind] = {
     "reason": str,
     "error": str,
@@ -77,36 +80,15 @@ def examine(body: bytes | None, *, allow_list_data: bool = False) -> Row:
 def _examine(body: bytes, allow_list_data: bool) -> Row:
     text = body.decode("utf-8", "surrogateescape")
     try:
-        found = document_members(text, data_decoder=_FINITE)
+        found = document_members(text, data_decoder=FINITE)
         poison = not is_utf8(body) or not _well_typed(text, found, ENVELOPE_KINDS, allow_list_data)
     except ValueError:
         poison = True
         try:
-            found = document_members(text, decoder=_LENIENT)
+            found = document_members(text, decoder=LENIENT)
         except ValueError:
             return Row(poison=True)
     return _row(text, found, poison, allow_list_data)
-
-
-def _finite_float(literal: str) -> float:
-    number = float(literal)
-    if math.isinf(number):
-        raise ValueError("a number is too big for a double")
-    return number
-
-
-def _finite_int(literal: str) -> int:
-    if len(literal) > 300:
-        _finite_float(literal)
-    return bounded_int(literal)
-
-
-def _any_int(literal: str) -> int | None:
-    return int(literal) if len(literal) <= MAX_INT_DIGITS else None
-
-
-_FINITE = JSONDecoder(parse_constant=refuse_constant, parse_int=_finite_int, parse_float=_finite_float)
-_LENIENT = JSONDecoder(parse_int=_any_int)
 
 
 def is_utf8(body: bytes) -> bool:
@@ -118,7 +100,9 @@ def is_utf8(body: bytes) -> bool:
     return True
 
 
-def _well_typed(text: str, found: list[Member], kinds: Mapping[str, Kind], allow_list_data: bool = False) -> bool:
+def _well_typed(
+    text: str, found: list[Member], kinds: Mapping[str, Kind], allow_list_data: bool = False
+) -> bool:
     return all(
         _fits(text, member, kinds[member.key])
         or (allow_list_data and member.key == "data" and member.value == [])
@@ -188,7 +172,7 @@ def _integer(last: dict[str, Member] | None, key: str) -> int | None:
 def _nested(text: str, member: Member | None) -> dict[str, Member] | None:
     if member is None or not isinstance(member.value, dict):
         return None
-    return {inner.key: inner for inner in members(text, start=member.start, decoder=_LENIENT)[0]}
+    return {inner.key: inner for inner in members(text, start=member.start, decoder=LENIENT)[0]}
 
 
 def _data(text: str, member: Member | None, allow_list_data: bool) -> str | None:
@@ -210,4 +194,3 @@ def _extra(text: str, meta: dict[str, Member] | None) -> list[tuple[str, str]]:
 def is_extra(key: str) -> bool:
     """Whether a key of `meta` belongs to `meta.extra`: not one of its own columns, not a forbidden one."""
     return key not in CORE_META_KEYS and key not in FORBIDDEN_META_KEYS
-

@@ -75,12 +75,15 @@ class Segment:
 
         `lapses_at`: epoch seconds before which the broker cannot have delivered them to anybody else.
         """
-        schema = schema.with_metadata({"lapses_at": repr(lapses_at)})
+        writer_id = uuid.uuid4().hex
+        schema = schema.with_metadata({"lapses_at": repr(lapses_at), "writer": writer_id})
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
             for batch in batches:
                 writer.write_batch(batch)
-        return self._store.create(f"{self._stem}.arrow", sink.getvalue().to_pybytes())
+        created = self._store.create(f"{self._stem}.arrow", sink.getvalue().to_pybytes())
+        # A store may answer a request it repeated by itself with "exists", though the file is ours.
+        return created or self._metadata().get(b"writer") == writer_id.encode()
 
     def acknowledged(self) -> bool:
         """Whether the broker has been told; its acknowledge need not be repeated."""
@@ -113,11 +116,14 @@ class Segment:
 
     def lapses_at(self) -> float:
         """The `lapses_at` the segment was written with; infinite when it is not written."""
+        return float(self._metadata().get(b"lapses_at", "inf"))
+
+    def _metadata(self) -> dict[bytes, bytes]:
         content = self._store.read(f"{self._stem}.arrow")
         if content is None:
-            return float("inf")
+            return {}
         with pa.ipc.open_file(pa.BufferReader(content)) as reader:
-            return float(reader.schema.metadata[b"lapses_at"])
+            return dict(reader.schema.metadata)
 
 
 class Journal:

@@ -265,7 +265,7 @@ def _headers(rows: pa.RecordBatch, binding: Binding) -> pa.MapArray:
     column = _column(rows, "headers")
     if column is None:
         return pa.nulls(rows.num_rows, kind)
-    if not binding.capabilities.headers and pc.any(pc.greater(pc.list_value_length(column), 0)).as_py():
+    if not binding.capabilities.headers and any(column.to_pylist()):
         raise BabelQueueError(f"broker '{binding.name}' keeps no headers: drop the column 'headers'")
     return column.cast(kind)
 

@@ -29,7 +29,10 @@ def deliveries_of(claim: Claim, options: Options, journal: Journal, binding: Bin
     segment = journal.segment(claim.batch, claim.index)
     journalled = segment.read()
     if journalled is None:
-        return _claim_into(segment, claim, options, journal, binding)
+        written = _claim_into(segment, claim, options, journal, binding)
+        if written is not None:
+            return written
+        journalled = segment.read() or []
     if not segment.acknowledged():
         _acknowledge_again(segment, claim.queue, journalled, binding)
     return journalled
@@ -37,7 +40,8 @@ def deliveries_of(claim: Claim, options: Options, journal: Journal, binding: Bin
 
 def _claim_into(
     segment: Segment, claim: Claim, options: Options, journal: Journal, binding: Binding
-) -> list[pa.RecordBatch]:
+) -> list[pa.RecordBatch] | None:
+    """Claim, journal and acknowledge; None when another attempt was first, whose segment stands."""
     lapses_at = time.time() + binding.lease if binding.lease else 0.0
     claimed: list[pa.RecordBatch] = []
     try:
@@ -49,7 +53,7 @@ def _claim_into(
         raise
     if not written:
         _release(claim.queue, claimed, binding)
-        return segment.read() or []
+        return None
     if repeated:
         logger.info("queue %s: dropped %d redeliveries of journalled messages", claim.queue, len(repeated))
         segment.mark_dropped(repeated)
@@ -118,7 +122,7 @@ def _acknowledge(
 def _acknowledge_again(
     segment: Segment, queue: str, journalled: list[pa.RecordBatch], binding: Binding
 ) -> None:
-    """A former attempt journalled these and died before its acknowledge was on record."""
+    """Another attempt journalled these, and died (or is not yet done) with its acknowledge."""
     if binding.capabilities.durable_receipts:
         _acknowledge(segment, queue, journalled, journalled, binding)
         return

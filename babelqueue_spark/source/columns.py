@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from inspect import signature
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -67,7 +68,7 @@ SCHEMA = _struct(
 """The columns of a read; `.schema(…)` may ask for some of them, and for a typed `data`."""
 
 # PySpark 4.1 has no time zone here: it takes UTC.
-_IN_UTC = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+_IN_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 _DELIVERY_FIELDS = ("id", "count", "redelivered", "enqueued_at", "key")
 
 

@@ -9,13 +9,14 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pytest
 from redis import Redis
 
 from babelqueue_spark.bindings.base import Binding, BindingConfig
-from babelqueue_spark.bindings.redis import RedisBinding
+from babelqueue_spark.bindings.redis import RedisBinding, layouts
 from babelqueue_spark.bindings.redis.frames import frame, unframe
 from babelqueue_spark.errors import BrokerError, OptionError
 from tests.bindings.redis_peers import NO_LIMIT, Clock, binding, bodies, envelope, outgoing, sdk
@@ -353,6 +354,57 @@ class TestSettling:
         assert acknowledged == [True] * 150
         assert redis.keys(f"*{queue}*") == []
 
+    @pytest.mark.parametrize("seed", range(8))
+    def test_nothing_is_lost_or_settled_twice(
+        self,
+        redis_server: RedisServer,
+        redis: Redis,
+        queue: str,
+        clock: Clock,
+        monkeypatch: pytest.MonkeyPatch,
+        seed: int,
+    ) -> None:
+        """Two of us and the SDK at random, over few distinct bodies and short runs."""
+        monkeypatch.setattr(layouts, "SHORTEST_RUN", 2)
+        random = Random(seed)
+        peer = sdk(redis_server, clock, retry_after=20)
+        published = settled = 0
+        with (
+            binding(redis_server, clock, visibility=10) as first,
+            binding(redis_server, clock, visibility=30) as second,
+        ):
+            held: list[tuple[RedisBinding, pa.RecordBatch]] = []
+            for _ in range(300):
+                ours = random.choice([first, second])
+                match random.choice(
+                    ["publish", "claim", "claim", "acknowledge", "part", "release", "wait", "peer"]
+                ):
+                    case "publish":
+                        batch = [b'{"n":%d}' % random.randrange(4) for _ in range(random.randrange(20))]
+                        published += ours.publish(queue, outgoing(batch))
+                    case "claim":
+                        held.append((ours, claim(ours, queue, random.randrange(12))))
+                    case "acknowledge" if held:
+                        batches = [held.pop(random.randrange(len(held)))[1] for _ in range(min(2, len(held)))]
+                        settled += ours.acknowledge(queue, pa.concat_batches(batches)).true_count
+                    case "part" if held:
+                        batch = random.choice(held)[1]
+                        rows = sorted(random.sample(range(batch.num_rows), batch.num_rows // 2))
+                        settled += ours.acknowledge(queue, batch.take(pa.array(rows, pa.int64()))).true_count
+                    case "release" if held:
+                        ours.release(queue, held.pop()[1])
+                    case "wait":
+                        clock.now += random.randrange(12)
+                    case "peer":
+                        if message := peer.pop(queue, 0):
+                            peer.ack(message)
+                            settled += 1
+                in_flight = redis.lrange(f"{queue}:processing", 0, -1)
+                members = redis.zrange(f"{queue}:processing:deadlines", 0, -1)
+                assert sorted(in_flight) == sorted(member[33:] for member in members)
+                assert redis.llen(queue) + len(in_flight) == published - settled
+            assert settled > published // 3 > 0
+
     def test_cost_a_message_stays_flat_among_foreign_entries(
         self, redis_server: RedisServer, redis: Redis, queue: str
     ) -> None:
@@ -500,6 +552,11 @@ class TestOptions:
             assert both.layout.ready(queue) == f"p:{queue}"
             with Redis(port=redis_server.port) as client:
                 assert "spark" in [other["name"] for other in client.client_list()]
+
+    @pytest.mark.parametrize("timeout", [-1.0, float("inf"), float("nan")])
+    def test_visibility_out_of_range(self, timeout: float) -> None:
+        with pytest.raises(OptionError, match="visibility timeout"):
+            RedisBinding(BindingConfig(url="redis://h", visibility_timeout=timeout))
 
     def test_dead_letter_names(self) -> None:
         assert RedisBinding.dead_letter_name("orders", "babelqueue") == "orders.dlq"

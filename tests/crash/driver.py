@@ -1,7 +1,8 @@
-"""A user's program: reads a queue until it has seen `expected` messages. Run as a process of its own.
+"""A user's program: reads queues, one after the other, until it has seen `expected` messages of each.
 
-Each micro-batch becomes `out/<batch>.json`, written whole, so that a replay replaces it; each attempt
-is also kept under `attempts/`.
+Run as a process of its own: `driver.py URL EXPECTED FOLDER…`; the name of a folder is its queue's. Each
+micro-batch becomes `<folder>/out/<batch>.json`, written whole, so that a replay replaces it; each attempt
+is also kept under `<folder>/attempts/`. Where `<folder>/point` exists, the crash is armed with it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import sitecustomize
 from pyspark.sql import SparkSession
 
+SECONDS = 90
 
-def main(url: str, queue: str, folder: Path, expected: int) -> None:
+
+def main(url: str, expected: int, folders: list[Path]) -> None:
     os.environ["CRASH_GROUP"] = str(os.getpid())
-    for name in ("out", "attempts"):
-        (folder / name).mkdir(exist_ok=True)
     spark = (
         SparkSession.builder.master("local[2,4]")
         .config("spark.ui.enabled", "false")
@@ -28,6 +30,15 @@ def main(url: str, queue: str, folder: Path, expected: int) -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
+    for folder in folders:
+        if (folder / "point").exists():
+            (folder / "point").rename(os.environ["CRASH_CONTROL"])
+        read(spark, url, expected, folder)
+
+
+def read(spark: SparkSession, url: str, expected: int, folder: Path) -> None:
+    for name in ("out", "attempts"):
+        (folder / name).mkdir(exist_ok=True)
 
     def each(frame: Any, number: int) -> None:
         bodies = [bytes(row.body).decode() for row in frame.select("body").collect()]
@@ -35,16 +46,13 @@ def main(url: str, queue: str, folder: Path, expected: int) -> None:
         temporary = folder / f"{number}.tmp"
         temporary.write_text(json.dumps(bodies))
         temporary.replace(folder / "out" / f"{number}.json")
-        if os.environ.get("CRASH_POINT") == "in foreachBatch":
-            import sitecustomize
-
-            sitecustomize._die()
+        sitecustomize.reached("in foreachBatch")
 
     query = (
         spark.readStream.format("babelqueue")
         .options(
             url=url,
-            queue=queue,
+            queue=folder.name,
             journalLocation=str(folder / "journal"),
             visibilityTimeout="2s",
             numPartitions="2",
@@ -53,12 +61,11 @@ def main(url: str, queue: str, folder: Path, expected: int) -> None:
         .load()
         .writeStream.foreachBatch(each)
         .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(processingTime="0 seconds")
         .start()
     )
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + SECONDS
     while arrived(folder) < expected and time.monotonic() < deadline:
-        query.awaitTermination(0.1)
+        query.awaitTermination(0.05)
         if query.exception():
             raise query.exception()
     query.awaitTermination(1)
@@ -70,4 +77,4 @@ def arrived(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], int(sys.argv[2]), [Path(name) for name in sys.argv[3:]])

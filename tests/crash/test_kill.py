@@ -8,13 +8,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+import uuid
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from babelqueue_spark.options import read_options
+from tests.conftest import BROKERS
 from tests.streams import envelope, publish
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.slow]
@@ -33,90 +36,106 @@ POINTS = [
 ]
 
 
-class Program:
-    """The user's program of `driver.py` with its folder; may be told to die."""
+class Trial:
+    """A queue full of messages, and the folder of the program that reads it."""
 
-    def __init__(self, url: str, queue: str, folder: Path) -> None:
-        self.url, self.queue, self.folder = url, queue, folder
-        self.bodies = [envelope(n, queue).decode() for n in range(MESSAGES)]
-        publish(url, queue, (body.encode() for body in self.bodies))
-
-    def run(self, point: str = "", target: str = "") -> int:
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(HERE / "inject"), str(ROOT)]),
-            "CRASH_POINT": point,
-            "CRASH_TARGET": target,
-            "CRASH_FLAG": str(self.folder / "crashed"),
-            "CRASH_BROKER": read_options({"url": self.url, "queue": self.queue}).broker,
-        }
-        command = [sys.executable, str(HERE / "driver.py"), self.url, self.queue, str(self.folder)]
-        with (self.folder / "log").open("ab") as log:
-            return subprocess.run(
-                [*command, str(MESSAGES)],
-                env=environment,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                timeout=150,
-                check=False,
-            ).returncode
-
-    @property
-    def crashed(self) -> bool:
-        return (self.folder / "crashed").exists()
+    def __init__(self, url: str, parent: Path, point: str) -> None:
+        self.url = url
+        self.queue = f"crash-{uuid.uuid4().hex[:12]}"
+        self.folder = parent / self.queue
+        self.folder.mkdir()
+        self.bodies = [envelope(n, self.queue).decode() for n in range(MESSAGES)]
+        publish(url, self.queue, (body.encode() for body in self.bodies))
+        (self.folder / "point").write_text(point)
 
     def unfinished(self) -> int:
-        """Messages that the broker still has, in whatever state."""
-        options = read_options({"url": self.url, "queue": self.queue, "visibilityTimeout": "1s"})
+        """Messages that the broker could hand out now."""
+        options = read_options({"url": self.url, "queue": self.queue, "visibilityTimeout": "2s"})
         with options.binding() as binding:
             return binding.backlog(self.queue)
-
-    def await_lapse(self, messages: int) -> None:
-        deadline = time.monotonic() + 30
-        while self.unfinished() < messages:
-            assert time.monotonic() < deadline, "the claims did not lapse"
-            time.sleep(0.05)
 
     def check(self) -> None:
         """All messages arrived once, replays had the same bytes, and the broker has none left."""
         out = {path.stem: json.loads(path.read_text()) for path in (self.folder / "out").glob("*.json")}
         arrived = Counter(body for bodies in out.values() for body in bodies)
-        assert arrived == Counter(self.bodies), (self.folder / "log").read_text()[-3000:]
+        assert arrived == Counter(self.bodies)
         for path in (self.folder / "attempts").glob("*.json"):
             number = path.stem.partition("-")[0]
             assert sorted(json.loads(path.read_text())) == sorted(out[number])
         assert self.unfinished() == 0
 
 
-@pytest.fixture
-def program(url: str, queue: str, tmp_path: Path) -> Program:
-    return Program(url, queue, tmp_path)
+def run(target: str, *trials: Trial) -> tuple[int, str]:
+    """Exit code and log of the program of `driver.py`."""
+    folder = trials[0].folder
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(HERE / "inject"), str(ROOT)]),
+        "CRASH_CONTROL": str(folder.parent / "control.txt"),
+        "CRASH_TARGET": target,
+        "CRASH_BROKER": read_options({"url": trials[0].url, "queue": "q"}).broker,
+    }
+    log = folder / f"log-{uuid.uuid4().hex}"
+    with log.open("wb") as output:
+        code = subprocess.run(
+            [sys.executable, str(HERE / "driver.py"), trials[0].url, str(MESSAGES)]
+            + [str(trial.folder) for trial in trials],
+            env=environment,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            timeout=280,
+            check=False,
+        ).returncode
+    return code, log.read_text()[-3000:]
 
 
+@pytest.fixture(scope="module", params=BROKERS)
+def broker_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    if request.param == "sql":
+        return f"sqlite:///{tmp_path_factory.mktemp('queue')}/queue.db"
+    return str(request.getfixturevalue("redis_server").url)
+
+
+@pytest.fixture(scope="module")
+def killed_workers(broker_url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trial]:
+    """One program that loses a worker at each of the points, queue after queue."""
+    folder = tmp_path_factory.mktemp("workers")
+    trials = {point: Trial(broker_url, folder, point) for point in POINTS}
+    code, log = run("worker", *trials.values())
+    assert code == 0, log
+    return trials
+
+
+@pytest.mark.timeout(320)
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_worker(program: Program, point: str) -> None:
-    assert program.run(point, "worker") == 0, (program.folder / "log").read_text()[-3000:]
-    assert program.crashed
-    program.check()
+def test_killed_worker(killed_workers: dict[str, Trial], point: str) -> None:
+    trial = killed_workers[point]
+    assert not (trial.folder / "point").exists()
+    trial.check()
 
 
 @pytest.mark.parametrize("point", [*POINTS, "in foreachBatch"])
-def test_killed_driver(program: Program, point: str) -> None:
-    assert program.run(point, "driver") == -signal.SIGKILL
-    assert program.crashed
-    assert program.run() == 0, (program.folder / "log").read_text()[-3000:]
-    program.check()
+def test_killed_driver(broker_url: str, tmp_path: Path, point: str) -> None:
+    trial = Trial(broker_url, tmp_path, point)
+    assert run("driver", trial)[0] == -signal.SIGKILL
+    assert (tmp_path / "control.reached").exists()
+    code, log = run("driver", trial)
+    assert code == 0, log
+    trial.check()
 
 
-@pytest.mark.parametrize("point", ["after the journal", "in mid-acknowledge", "after the acknowledge"])
-def test_killed_driver_that_comes_back_after_the_claims_lapsed(program: Program, point: str) -> None:
-    """The broker has long put the messages back; they are recognised and not read again."""
-    assert program.run(point, "driver") == -signal.SIGKILL
-    journalled = sum(1 for _ in (program.folder / "journal").glob("batches/*/*.arrow"))
-    assert journalled
-    acknowledged = {"after the journal": 0, "in mid-acknowledge": 1, "after the acknowledge": 1}[point]
-    if not acknowledged:
-        program.await_lapse(MESSAGES)
-    assert program.run() == 0, (program.folder / "log").read_text()[-3000:]
-    program.check()
+def test_killed_driver_that_comes_back_when_the_claims_have_lapsed(broker_url: str, tmp_path: Path) -> None:
+    """The broker has put all messages back by then; the journalled ones are not read again."""
+    trial = Trial(broker_url, tmp_path, "after the journal")
+    assert run("driver", trial)[0] == -signal.SIGKILL
+    assert list(trial.folder.glob("journal/batches/*/*.arrow"))
+    assert not list(trial.folder.glob("journal/batches/*/*.ack"))
+    moment = threading.Event()
+    deadline = time.monotonic() + 30
+    while trial.unfinished() < MESSAGES:
+        assert time.monotonic() < deadline, "the claims did not lapse"
+        moment.wait(0.05)
+    code, log = run("driver", trial)
+    assert code == 0, log
+    trial.check()

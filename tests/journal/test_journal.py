@@ -86,6 +86,14 @@ class TestSegments:
         [found] = journal.segment(1, 0).read() or []
         assert names(found) == ["first"]
 
+    def test_writer_whose_request_was_repeated_knows_its_own_file(
+        self, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        create = journal._store.create
+        monkeypatch.setattr(journal._store, "create", lambda name, content: create(name, content) and False)
+        assert write(journal, 1, 0, b"mine")
+        assert not write(journal, 1, 0, b"another's")
+
     def test_acknowledged_mark_keeps_rows_and_lost(self, journal: Journal) -> None:
         segment = journal.segment(1, 0)
         assert not segment.acknowledged()

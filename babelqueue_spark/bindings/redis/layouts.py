@@ -191,7 +191,7 @@ class DefaultLayout(Layout):
             return []
         args = []
         for first, end in runs:
-            args += [end - first, *_members(claimed.slice(first, 1)), *_members(claimed.slice(end - 1, 1))]
+            args += [end - first, *_members(claimed.take([first, end - 1]))]
         digits = self._server.run("default_settle_runs", [self.processing(queue), self.claims(queue)], args)
         return [run for run, digit in zip(runs, digits, strict=True) if digit == ord("1")]
 
@@ -199,7 +199,7 @@ class DefaultLayout(Layout):
         """Bodies, in a frame where they have headers."""
         stored = _values(messages.column("body"))
         headers = messages.column("headers")
-        if headers.null_count < len(headers):
+        if headers.offsets[0] != headers.offsets[-1]:
             pairs = zip(stored, headers.to_pylist(), strict=True)
             stored = [frame(body, dict(entries or ())) for body, entries in pairs]
         return int(
@@ -313,13 +313,14 @@ def parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 def _runs(receipts: pa.Array) -> Iterator[tuple[int, int]]:
     """The rows, from and up to, whose tokens one script gave out one after the other."""
-    tokens = np.frombuffer(b"".join(_values(pc.binary_slice(receipts, 0, TOKEN_BYTES))), np.uint8)
-    digits = tokens.reshape(-1, TOKEN_BYTES)
-    words = np.where(digits > ord("9"), digits - ord("a") + 10, digits - ord("0")).astype(np.uint64)
-    halves = (words.reshape(-1, 2, 16) << np.arange(60, -4, -4, dtype=np.uint64)).sum(axis=2, dtype=np.uint64)
-    word, number = halves[:, 0], halves[:, 1]
-    breaks = np.flatnonzero((word[1:] != word[:-1]) | (number[1:] != number[:-1] + 1)) + 1
-    edges = [0, *breaks.tolist(), len(digits)]
+    text = b"".join(_values(pc.binary_slice(receipts, 0, TOKEN_BYTES)))
+    tokens = np.frombuffer(text, np.uint8).reshape(-1, TOKEN_BYTES)
+    digits = tokens[:, -8:].astype(np.int64)
+    digits -= np.where(digits > ord("9"), ord("a") - 10, ord("0"))
+    number = digits @ (16 ** np.arange(7, -1, -1))
+    word = tokens.view(np.uint64)[:, :3]
+    broken = (word[1:] != word[:-1]).any(axis=1) | (np.diff(number) != 1)
+    edges = [0, *(np.flatnonzero(broken) + 1).tolist(), len(tokens)]
     yield from pairwise(edges)
 
 

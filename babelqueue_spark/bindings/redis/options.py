@@ -101,6 +101,8 @@ class RedisOptions:
         reclaim_idle = values.pop("reclaim_idle", None)
         if config.visibility_timeout is not None:
             visibility = config.visibility_timeout
+        if visibility is not None and not 0 <= visibility < math.inf:
+            raise OptionError("redis: the visibility timeout must be a number of seconds, 0 or more")
         if laravel and reclaim_idle is not None:
             raise OptionError(
                 "redis.reclaim_idle is for the default layout: Laravel's has no claim without deadline"

@@ -31,11 +31,9 @@ browsed, counted and published to, and what a browse of it gave can be acknowled
 
 from __future__ import annotations
 
-import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -51,9 +49,9 @@ from sqlalchemy import (
     Update,
     cast,
     delete,
-    false,
     func,
     insert,
+    null,
     or_,
     select,
     update,
@@ -61,6 +59,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from babelqueue_spark.bindings.base import Binding, BindingConfig, Capabilities, DeadLetterStyle, deliveries
+from babelqueue_spark.bindings.sql import times
 from babelqueue_spark.bindings.sql.database import Database
 from babelqueue_spark.bindings.sql.options import SqlOptions
 from babelqueue_spark.bindings.sql.tables import REASON_LENGTH, TRACE_LENGTH, URN_LENGTH, Tables
@@ -70,12 +69,12 @@ from babelqueue_spark.errors import BrokerError
 __all__ = ["SqlBinding"]
 
 _FAILED = "failed/"
-_LAST_SECOND = datetime(9999, 12, 30, tzinfo=UTC).timestamp()
-_MARKERS_KEPT = timedelta(days=7)
-_IDS_A_STATEMENT = 5_000
+_MARKERS_KEPT = 7 * 86_400
 _BROWSE_ROWS = 5_000
 _BROWSE_BYTES = 32 << 20
-_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
+
+_Claim = tuple[str, int]
+"""`reserved_at` and id of a claimed row; an empty text and the id of a failed one."""
 
 
 class SqlBinding(Binding):
@@ -103,35 +102,33 @@ class SqlBinding(Binding):
         self._tables = Tables(options.table, options.failed_table)
         self._database = Database(options.url, self._tables.metadata)
         self._zone = options.time_zone
-        self._retry_after = timedelta(seconds=options.retry_after)
+        self._retry_after = options.retry_after
         self._clock = clock
         # A claim counts from the second that has begun.
         self.lease = options.retry_after - 1.0
 
     def backlog(self, queue: str) -> int:
         """Rows that are due and not reserved, or whose reservation lapsed: a scan of the reserve index."""
-        if _is_failed(queue):
-            failed = self._tables.failed
-            counted = select(func.count()).select_from(failed).where(failed.c.queue == _original(queue))
-        else:
-            counted = select(func.count()).where(*self._claimable(queue, self._clock()))
+        table = self._table(queue)
+        ready = self._ready(queue, self._clock())
         with self._database.reading() as connection:
-            return connection.execute(counted).scalar_one()
+            counted = select(func.count()).select_from(table)
+            return connection.execute(counted.where(table.c.queue == _original(queue), *ready)).scalar_one()
 
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
         """By setting `reserved_at`, in the order of the reserve index: when due, then as published."""
         if _is_failed(queue):
             raise BrokerError(
-                f"{self._database.address}: queue '{queue}' is in the failed table, which has no reservation columns: "
-                "read it with spark.read, and redrive its messages"
+                f"{self._database.address}: queue '{queue}' is in the failed table, which has no reservation "
+                "columns: read it with spark.read, and redrive its messages"
             )
+        jobs = self._tables.jobs
         with self._database.writing() as connection:
             seconds = self._clock()
             rows = _within(connection.execute(self._to_claim(queue, seconds).limit(messages)), max_bytes)
-            reserved_at = self._local(seconds)
-            for ids in _chunks([row[0] for row in rows]):
-                reserve = update(self._tables.jobs).where(self._tables.jobs.c.id.in_(ids))
-                connection.execute(reserve.values(reserved_at=reserved_at))
+            reserved_at = times.written(seconds, self._zone)
+            for ids in self._database.among(jobs.c.id, [row[0] for row in rows]):
+                connection.execute(update(jobs).where(ids).values(reserved_at=reserved_at))
         return self._received(rows, [f"{reserved_at} {row[0]}".encode() for row in rows])
 
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
@@ -145,7 +142,9 @@ class SqlBinding(Binding):
 
     def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
         """In one transaction; `urn`, `trace_id` and `attempts` mirror the body, however bad it is."""
-        rows = self._failed_rows(queue, messages) if _is_failed(queue) else self._job_rows(queue, messages)
+        rows = list(
+            self._failed_rows(queue, messages) if _is_failed(queue) else self._job_rows(queue, messages)
+        )
         with self._database.writing() as connection:
             if marker is not None and not self._mark(connection, marker):
                 return 0
@@ -159,7 +158,7 @@ class SqlBinding(Binding):
         with self._database.reading() as connection:
             newest = connection.scalar(select(func.max(table.c.id))) or 0
         while rows := self._browsed(queue, seen, newest):
-            yield self._received(rows, [str(row[0]).encode() for row in rows] if _is_failed(queue) else None)
+            yield self._received(rows, [f" {row[0]}".encode() for row in rows] if _is_failed(queue) else None)
             seen = rows[-1][0]
 
     def close(self) -> None:
@@ -174,37 +173,30 @@ class SqlBinding(Binding):
     def _table(self, queue: str) -> Table:
         return self._tables.failed if _is_failed(queue) else self._tables.jobs
 
-    def _local(self, epoch_seconds: float) -> datetime:
-        """As the tables write times: on the wall clock of the time zone, in whole seconds."""
-        moment = datetime.fromtimestamp(math.floor(min(epoch_seconds, _LAST_SECOND)), self._zone)
-        return moment.replace(tzinfo=None)
-
-    def _claimable(self, queue: str, seconds: float) -> tuple[ColumnElement[bool], ...]:
-        jobs, now = self._tables.jobs, self._local(seconds)
-        # The earlier of both, so that no claim lapses too soon on the day when clocks change.
-        stale = min(now - self._retry_after, self._local(seconds - self._retry_after.total_seconds()))
+    def _ready(self, queue: str, seconds: float) -> tuple[ColumnElement[bool], ...]:
+        if _is_failed(queue):
+            return ()
+        jobs = self._tables.jobs
+        lapsed = jobs.c.reserved_at <= times.written_before(seconds, self._retry_after, self._zone)
         return (
-            jobs.c.queue == queue,
-            jobs.c.available_at <= now,
-            or_(jobs.c.reserved_at.is_(None), jobs.c.reserved_at <= stale),
+            jobs.c.available_at <= times.written(seconds, self._zone),
+            or_(jobs.c.reserved_at.is_(None), lapsed),
         )
 
     def _to_claim(self, queue: str, seconds: float) -> Select[Any]:
         jobs = self._tables.jobs
         # The columns of the reserve index: a claim costs the same however long the queue is.
         order = (jobs.c.available_at, jobs.c.reserved_at, jobs.c.id)
-        rows = _columns(jobs, jobs.c.reserved_at.is_not(None)).where(*self._claimable(queue, seconds))
-        return rows.order_by(*order).with_for_update(skip_locked=True)
+        ready = _columns(jobs).where(jobs.c.queue == queue, *self._ready(queue, seconds))
+        return ready.order_by(*order).with_for_update(skip_locked=True)
 
     def _browsed(self, queue: str, seen: int, newest: int) -> list[Any]:
         table = self._table(queue)
-        rows = _columns(table, false() if _is_failed(queue) else table.c.reserved_at.is_not(None))
         # An expression in place of the column keeps the reserve index out, which would sort the whole queue.
         wanted = (table.c.queue.concat("") == _original(queue), table.c.id > seen, table.c.id <= newest)
-        ready = () if _is_failed(queue) else self._claimable(queue, self._clock())[1:]
+        ready = _columns(table).where(*wanted, *self._ready(queue, self._clock()))
         with self._database.reading() as connection:
-            found = connection.execute(rows.where(*wanted, *ready).order_by(table.c.id).limit(_BROWSE_ROWS))
-            return _within(found, _BROWSE_BYTES)
+            return _within(connection.execute(ready.order_by(table.c.id).limit(_BROWSE_ROWS)), _BROWSE_BYTES)
 
     def _received(self, rows: list[Any], receipts: list[bytes] | None) -> pa.RecordBatch:
         ids, bodies, created, redelivered = zip(*rows, strict=True) if rows else ((), (), (), ())
@@ -213,61 +205,56 @@ class SqlBinding(Binding):
             body=pa.array(bodies, pa.binary()),
             id=pa.array(ids, pa.int64()),
             redelivered=pa.array(redelivered, pa.bool_()),
-            enqueued_at=self._instants(pa.array(created, pa.string())),
+            enqueued_at=times.read(pa.array(created, pa.string()), self._zone),
             receipt=receipts,
         )
-
-    def _instants(self, local: pa.StringArray) -> pa.TimestampArray:
-        """Times of the tables as instants; null where one cannot be read."""
-        wall = pc.strptime(local, format=_TIME_FORMAT, unit="us", error_is_null=True)
-        return pc.assume_timezone(wall, self._zone.key, ambiguous="earliest", nonexistent="latest")
 
     def _settle(
         self, table: Table, deliveries: pa.RecordBatch, change: Callable[[Table], Delete | Update]
     ) -> pa.BooleanArray:
         """Change the rows whose claims are still ours; true for those."""
-        receipts = [_receipt(receipt) for receipt in deliveries.column("receipt").to_pylist()]
-        held: set[int] = set()
+        claims = [_claim(receipt) for receipt in deliveries.column("receipt").to_pylist()]
+        held: set[_Claim] = set()
         with self._database.writing() as connection:
-            for fence, ids in _by_fence(receipts):
-                ours = [table.c.id.in_(ids), *([] if fence is None else [table.c.reserved_at == fence])]
-                found = connection.scalars(select(table.c.id).where(*ours).with_for_update()).all()
-                connection.execute(change(table).where(table.c.id.in_(found)))
-                held.update(found)
-        return pa.array([row in held for _, row in receipts], pa.bool_())
+            for reserved_at, claimed in _by_time(claims).items():
+                ours = [table.c.reserved_at == reserved_at] if reserved_at else []
+                for ids in self._database.among(table.c.id, claimed):
+                    found = select(table.c.id).where(ids, *ours).with_for_update()
+                    held.update((reserved_at, row) for row in connection.scalars(found))
+                    connection.execute(change(table).where(ids, *ours))
+        return pa.array([claim in held for claim in claims], pa.bool_())
 
     def _mark(self, connection: Connection, marker: str) -> bool:
-        """Whether the marker is new; forgets markers of former weeks."""
-        published, now = self._tables.published, self._local(self._clock())
-        connection.execute(delete(published).where(published.c.created_at < now - _MARKERS_KEPT))
+        """Whether the marker is new; forgets old ones."""
+        published, seconds = self._tables.published, self._clock()
+        kept = times.written(seconds - _MARKERS_KEPT, self._zone)
+        connection.execute(delete(published).where(published.c.created_at < kept))
         try:
-            connection.execute(insert(published).values(marker=marker, created_at=now))
+            created_at = times.written(seconds, self._zone)
+            connection.execute(insert(published).values(marker=marker, created_at=created_at))
         except IntegrityError:
             return False
         return True
 
-    def _job_rows(self, queue: str, messages: pa.RecordBatch) -> list[dict[str, Any]]:
+    def _job_rows(self, queue: str, messages: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         seconds = self._clock()
+        now = times.written(seconds, self._zone)
         delays = pc.fill_null(messages.column("delay"), 0).to_pylist()
-        due = {delay: self._due(seconds, delay) for delay in set(delays)}
-        created = {"queue": queue, "reserved_at": None, "created_at": self._local(seconds)}
-        return [
-            {**mirror, **created, "available_at": due[delay]}
-            for mirror, delay in zip(_mirrors(messages), delays, strict=True)
-        ]
+        due = {delay: times.written_due(seconds, delay, self._zone) for delay in set(delays)}
+        bodies = messages.column("body")
+        for mirror, delay in zip(_mirrors(bodies, decode(bodies)), delays, strict=True):
+            mirror.update(queue=queue, available_at=due[delay], reserved_at=None, created_at=now)
+            yield mirror
 
-    def _due(self, seconds: float, delay: int) -> datetime:
-        return self._local(math.ceil(seconds + delay / 1000) if delay > 0 else seconds)
-
-    def _failed_rows(self, queue: str, messages: pa.RecordBatch) -> list[dict[str, Any]]:
-        now = self._local(self._clock())
-        failed = {"queue": _original(queue), "failed_at": now, "created_at": now}
-        blocks = decode(messages.column("body")).column("dead_letter")
-        reasons = pc.struct_field(blocks, "reason").to_pylist()
-        return [
-            {**mirror, **failed, "reason": (reason or "failed")[:REASON_LENGTH]}
-            for mirror, reason in zip(_mirrors(messages), reasons, strict=True)
-        ]
+    def _failed_rows(self, queue: str, messages: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+        now = times.written(self._clock(), self._zone)
+        bodies = messages.column("body")
+        envelopes = decode(bodies)
+        reasons = pc.struct_field(envelopes.column("dead_letter"), "reason").to_pylist()
+        for mirror, reason in zip(_mirrors(bodies, envelopes), reasons, strict=True):
+            known = (reason or "failed")[:REASON_LENGTH]
+            mirror.update(queue=_original(queue), reason=known, failed_at=now, created_at=now)
+            yield mirror
 
 
 def _is_failed(queue: str) -> bool:
@@ -278,11 +265,11 @@ def _original(queue: str) -> str:
     return queue.removeprefix(_FAILED)
 
 
-def _columns(table: Table, redelivered: ColumnElement[bool]) -> Select[Any]:
+def _columns(table: Table) -> Select[Any]:
     """Id, payload as bytes, `created_at` as it stands, and whether somebody had claimed it before."""
-    return select(
-        table.c.id, cast(table.c.payload, LargeBinary), cast(table.c.created_at, String), redelivered
-    )
+    redelivered = table.c.reserved_at.is_not(None) if "reserved_at" in table.c else null()
+    payload, created_at = cast(table.c.payload, LargeBinary), cast(table.c.created_at, String)
+    return select(table.c.id, payload, created_at, redelivered)
 
 
 def _within(rows: Iterable[Any], max_bytes: int) -> list[Any]:
@@ -297,10 +284,8 @@ def _within(rows: Iterable[Any], max_bytes: int) -> list[Any]:
     return taken
 
 
-def _mirrors(messages: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+def _mirrors(bodies: pa.BinaryArray, envelopes: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     """Payloads, and the columns which repeat what stands in them."""
-    bodies = messages.column("body")
-    envelopes = decode(bodies)
     columns = (bodies, *(envelopes.column(name) for name in ("job", "trace_id", "attempts")))
     for body, job, trace_id, attempts in zip(*(column.to_pylist() for column in columns), strict=True):
         yield {
@@ -318,21 +303,13 @@ def _text_where_utf8(body: bytes) -> str | bytes:
         return body
 
 
-def _receipt(receipt: bytes) -> tuple[datetime | None, int]:
-    """`reserved_at` and id of a claimed row, or None and the id of a failed one."""
+def _claim(receipt: bytes) -> _Claim:
     reserved_at, _, row = receipt.decode().rpartition(" ")
-    return (datetime.fromisoformat(reserved_at) if reserved_at else None), int(row)
+    return reserved_at, int(row)
 
 
-def _by_fence(receipts: list[tuple[datetime | None, int]]) -> Iterator[tuple[datetime | None, list[int]]]:
-    grouped = defaultdict(list)
-    for fence, row in receipts:
-        grouped[fence].append(row)
-    for fence, rows in grouped.items():
-        for ids in _chunks(rows):
-            yield fence, ids
-
-
-def _chunks(ids: list[int]) -> Iterator[list[int]]:
-    for start in range(0, len(ids), _IDS_A_STATEMENT):
-        yield ids[start : start + _IDS_A_STATEMENT]
+def _by_time(claims: list[_Claim]) -> dict[str, list[int]]:
+    grouped: defaultdict[str, list[int]] = defaultdict(list)
+    for reserved_at, row in claims:
+        grouped[reserved_at].append(row)
+    return grouped

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Engine, MetaData, create_engine, event, inspect
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    MetaData,
+    create_engine,
+    event,
+    func,
+    inspect,
+    select,
+)
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from babelqueue_spark.errors import BrokerError
 
 _WRITES = "babelqueue_writes"
+_IDS_A_STATEMENT = 5_000
 
 # What the database says, and what to do about it.
 _ADVICE = (
@@ -56,6 +69,14 @@ class Database:
         with self._explained(), self._transaction(self._connected(), write=True) as connection:
             yield connection
 
+    def among(self, column: Column[int], ids: list[int]) -> Iterator[ColumnElement[bool]]:
+        """Conditions that together say that the column is one of `ids`; each fits into a statement."""
+        if self._url.get_backend_name() == "sqlite":
+            yield column.in_(select(func.json_each(json.dumps(ids)).table_valued("value").c.value))
+            return
+        for start in range(0, len(ids), _IDS_A_STATEMENT):
+            yield column.in_(ids[start : start + _IDS_A_STATEMENT])
+
     def close(self) -> None:
         """Close the connection; idempotent."""
         if self._engine is not None:
@@ -88,7 +109,7 @@ class Database:
                 if lacking:
                     raise BrokerError(
                         f"{self.address}: its table '{table.name}' is not InitPHP's, for it lacks "
-                        f"{', '.join(sorted(lacking))}: name another with option sql.table or sql.failed_table"
+                        f"{', '.join(sorted(lacking))}: name another by option sql.table or sql.failed_table"
                     )
         if len(present) < len(self._metadata.tables):
             with self._transaction(engine, write=True) as connection:

@@ -74,7 +74,7 @@ def _retry_after(seconds: float | None) -> int:
         return DEFAULT_RETRY_AFTER
     if not 1 <= seconds <= LONGEST_RETRY_AFTER:
         raise OptionError(
-            "option 'visibilityTimeout' takes 1s to 3650 days with broker 'sql', whose times are whole seconds"
+            "option 'visibilityTimeout' takes 1s to 3650 days with broker 'sql', which counts whole seconds"
         )
     return math.ceil(seconds)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import BigInteger, Column, DateTime, Index, Integer, MetaData, String, Table, Text, text
-from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.types import UserDefinedType
 
 URN_LENGTH = 255
 TRACE_LENGTH = 64
@@ -22,7 +22,17 @@ def _spell(*_: object, **__: object) -> str:
     return "INT"
 
 
-_TIME = DateTime().with_variant(sqlite.DATETIME(truncate_microseconds=True), "sqlite")
+class _SqliteTime(UserDefinedType[str]):
+    """Text, which SQLite compares as it stands."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: object) -> str:
+        """As InitPHP spells it."""
+        return "DATETIME"
+
+
+_TIME = DateTime().with_variant(_SqliteTime(), "sqlite")
 
 
 class Tables:

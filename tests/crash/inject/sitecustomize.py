@@ -1,7 +1,7 @@
-"""Loaded by every Python process of a crash test: dies with SIGKILL at one named point, once.
+"""Loaded by every Python process of a crash test: dies with SIGKILL at the point that a file names.
 
-CRASH_POINT names the point, CRASH_FLAG a file that does not exist yet, CRASH_TARGET who dies:
-`worker` (this process) or `driver` (driver, JVM, and all workers).
+CRASH_CONTROL is that file; who reaches its point first renames it and dies, so that each point kills
+once. CRASH_TARGET is who dies: `worker` (this process) or `driver` (driver, JVM, and all workers).
 """
 
 from __future__ import annotations
@@ -12,11 +12,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 
-def _die() -> None:
+
+def reached(point: str) -> None:
+    """Die here, if this is the point."""
+    control = Path(os.environ["CRASH_CONTROL"])
     try:
-        os.close(os.open(os.environ["CRASH_FLAG"], os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
+        if control.read_text() != point:
+            return
+        control.rename(control.with_suffix(".reached"))
+    except FileNotFoundError:
         return
     if os.environ["CRASH_TARGET"] == "driver":
         os.killpg(int(os.environ["CRASH_GROUP"]), signal.SIGKILL)
@@ -24,47 +30,53 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _before(owner: Any, name: str) -> None:
+def _before(owner: Any, name: str, point: str) -> None:
     original: Callable[..., Any] = getattr(owner, name)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        _die()
+        reached(point)
         return original(*args, **kwargs)
 
     setattr(owner, name, wrapped)
 
 
-def _after(owner: Any, name: str, calls: int = 1) -> None:
+def _after(owner: Any, name: str, point: str) -> None:
     original: Callable[..., Any] = getattr(owner, name)
-    done = 0
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        nonlocal done
         result = original(*args, **kwargs)
-        done += 1
-        if done >= calls:
-            _die()
+        reached(point)
         return result
 
     setattr(owner, name, wrapped)
 
 
-def _arm(point: str) -> None:
+def _in_the_middle(binding: Any) -> None:
+    acknowledge: Callable[..., Any] = binding.acknowledge
+
+    def wrapped(self: Any, queue: str, deliveries: Any) -> Any:
+        half = deliveries.num_rows // 2
+        first = acknowledge(self, queue, deliveries.slice(0, half))
+        reached("in mid-acknowledge")
+        second = acknowledge(self, queue, deliveries.slice(half))
+        return pa.concat_arrays([first, second])
+
+    binding.acknowledge = wrapped
+
+
+def _arm() -> None:
     from babelqueue_spark.bindings import binding_class
     from babelqueue_spark.journal import Segment
     from babelqueue_spark.source import claiming, stream
 
-    binding = binding_class(os.environ["CRASH_BROKER"])
-    {
-        "before the claim": lambda: _before(claiming, "_take"),
-        "after the claim": lambda: _before(claiming, "_without_redeliveries"),
-        "after the journal": lambda: _before(claiming, "_acknowledge"),
-        "in mid-acknowledge": lambda: _after(binding, "acknowledge"),
-        "after the acknowledge": lambda: _before(Segment, "mark_acknowledged"),
-        "after the mark": lambda: _after(Segment, "mark_acknowledged"),
-        "in mid-yield": lambda: _after(stream, "to_rows"),
-    }[point]()
+    _before(claiming, "_take", "before the claim")
+    _before(claiming, "_without_redeliveries", "after the claim")
+    _before(claiming, "_acknowledge", "after the journal")
+    _in_the_middle(binding_class(os.environ["CRASH_BROKER"]))
+    _before(Segment, "mark_acknowledged", "after the acknowledge")
+    _after(Segment, "mark_acknowledged", "after the mark")
+    _after(stream, "to_rows", "in mid-yield")
 
 
-if os.environ.get("CRASH_POINT") and not Path(os.environ["CRASH_FLAG"]).exists():
-    _arm(os.environ["CRASH_POINT"])
+if os.environ.get("CRASH_CONTROL"):
+    _arm()

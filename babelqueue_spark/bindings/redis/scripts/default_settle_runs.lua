@@ -1,8 +1,8 @@
 -- KEYS: processing, deadlines
 -- ARGV: for each run of messages that one script claimed one after the other: how many, the deadline
 --       member of the first, and of the last
--- Acknowledges whole runs without their bodies having to travel. Returns a digit a run: 0 where that
--- cannot be proved to be safe, and nothing was done.
+-- Acknowledges whole runs, so that their bodies need not travel and the list is rebuilt once. Returns a
+-- digit a run: 0 where not all of it was found in its place, and nothing was done.
 local processing, deadlines = unpack(KEYS)
 local length = redis.call('llen', processing)
 local blocks = {}
@@ -16,31 +16,50 @@ local function overlaps(first, last)
     return false
 end
 
--- Between two members of one score and one claim there are only members of that claim, so their ranks
--- tell whether all are there; and a claim puts its elements into the list as one block.
+-- Between two members of one claim and one score there are only members of that claim.
+local function has_all(rank, count, first, last)
+    return rank
+        and redis.call('zrank', deadlines, last) == rank + count - 1
+        and redis.call('zscore', deadlines, last) == redis.call('zscore', deadlines, first)
+end
+
+-- A claim put its elements into the list as one block, which equal elements of others may disturb.
+local function in_place(head, rank, count)
+    for start = 0, count - 1, SLICE do
+        local stop = math.min(start + SLICE, count) - 1
+        local values = redis.call('lrange', processing, head + start, head + stop)
+        local members = redis.call('zrange', deadlines, rank + start, rank + stop)
+        for i, member in ipairs(members) do
+            local value = values[i]
+            if not value or #member ~= #value + 33 or not string.find(member, value, 34, true) then
+                return false
+            end
+        end
+    end
+    return true
+end
+
 local function settle(count, first, last)
-    local from, to = redis.call('zrank', deadlines, first), redis.call('zrank', deadlines, last)
-    if not from or not to or to - from + 1 ~= count then
-        return '0'
-    end
-    if redis.call('zscore', deadlines, first) ~= redis.call('zscore', deadlines, last) then
-        return '0'
-    end
+    local rank = redis.call('zrank', deadlines, first)
     local head = redis.call('lpos', processing, value_of(first), 'rank', -1)
-    if not head or redis.call('lindex', processing, head + count - 1) ~= value_of(last) then
+    if not head or not has_all(rank, count, first, last) then
         return '0'
     end
-    if overlaps(head, head + count - 1) then
+    if overlaps(head, head + count - 1) or not in_place(head, rank, count) then
         return '0'
     end
-    redis.call('zremrangebyrank', deadlines, from, to)
-    blocks[#blocks + 1] = {first = head, last = head + count - 1}
+    blocks[#blocks + 1] = {first = head, last = head + count - 1, rank = rank}
     return '1'
 end
 
 local hits = {}
 for i = 1, #ARGV, 3 do
     hits[#hits + 1] = settle(tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 2])
+end
+
+table.sort(blocks, function(a, b) return a.rank > b.rank end)
+for _, block in ipairs(blocks) do
+    redis.call('zremrangebyrank', deadlines, block.rank, block.rank + block.last - block.first)
 end
 
 if #blocks > 0 then
