@@ -163,8 +163,8 @@ def report(spark: SparkSession) -> bool:
     dead_count, published = dead.count(), ENVELOPES + LATER + len(BAD)
     right = landed + dead_count == published and dead_count == len(BAD) and left == 0
     print(
-        f"published {published:,} = {landed:,} in Parquet + {dead_count} dead letters + {left} left in the queue: "
-        + ("the sum is right" if right else "THE SUM IS WRONG")
+        f"published {published:,} = {landed:,} in Parquet + {dead_count} dead letters "
+        f"+ {left} left in the queue: " + ("the sum is right" if right else "THE SUM IS WRONG")
     )
     return right
 

@@ -43,9 +43,8 @@ def backlog(url: str, queue: str) -> int:
 
 def stream(spark: Any, url: str, queue: str, folder: Path, schema: str | None = None, **options: Any) -> Any:
     """A streaming DataFrame with its journal in `folder`."""
-    reader = spark.readStream.format("babelqueue").options(
-        url=url, queue=queue, journalLocation=str(folder / "journal"), **options
-    )
+    given = {"url": url, "queue": queue, "journalLocation": str(folder / "journal"), **options}
+    reader = spark.readStream.format("babelqueue").options(**given)
     return (reader.schema(schema) if schema else reader).load()
 
 

@@ -22,7 +22,9 @@ PAYLOADS: list[dict[str, Any]] = [
 ]
 
 
-def test_messages_of_the_sdk_come_out_equal(spark: Any, redis_server: Any, queue: str, tmp_path: Path) -> None:
+def test_messages_of_the_sdk_come_out_equal(
+    spark: Any, redis_server: Any, queue: str, tmp_path: Path
+) -> None:
     app = BabelQueue(redis_server.url, queue=queue)
     ids = [app.publish(URN, payload, trace_id=f"trace-{n}") for n, payload in enumerate(PAYLOADS)]
     app.publish_with_headers(URN, {"n": 1}, {"traceparent": "00-ab-cd-01"}, queue=queue, trace_id=None)
@@ -31,14 +33,16 @@ def test_messages_of_the_sdk_come_out_equal(spark: Any, redis_server: Any, queue
     assert [json.loads(row.data) for row in rows] == [*PAYLOADS, {"n": 1}]
     assert [row.meta.id for row in rows[:4]] == ids
     assert [row.trace_id for row in rows[:4]] == [f"trace-{n}" for n in range(4)]
-    assert {(row.job, row.meta.lang, row.meta.queue, row.meta.schema_version, row.attempts) for row in rows} == {
-        (URN, "python", queue, 1, 0)
-    }
+    assert {
+        (row.job, row.meta.lang, row.meta.queue, row.meta.schema_version, row.attempts) for row in rows
+    } == {(URN, "python", queue, 1, 0)}
     assert rows[4].headers == {"traceparent": "00-ab-cd-01"}
 
 
 def test_messages_of_ours_are_handled_by_the_sdk(spark: Any, redis_server: Any, queue: str) -> None:
-    rows = [(URN, json.dumps(payload, ensure_ascii=False), f"trace-{n}") for n, payload in enumerate(PAYLOADS)]
+    rows = [
+        (URN, json.dumps(payload, ensure_ascii=False), f"trace-{n}") for n, payload in enumerate(PAYLOADS)
+    ]
     spark.createDataFrame(rows, "job string, data string, trace_id string").coalesce(1).write.format(
         "babelqueue"
     ).options(url=redis_server.url, queue=queue).mode("append").save()

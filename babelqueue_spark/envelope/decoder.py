@@ -10,16 +10,18 @@ does not see there: bytes that are no UTF-8, numbers that are no finite double, 
 and an earlier `data` that the last one hides.
 """
 
+import logging
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import reduce
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Annotated, Any, Literal
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from babelqueue_spark.envelope.columns import (
     DEAD_LETTER_TYPE,
@@ -30,7 +32,9 @@ from babelqueue_spark.envelope.columns import (
 )
 from babelqueue_spark.envelope.jsontext import MAX_INT_DIGITS, deep_rows, may_be_deep, too_big_number_rows
 from babelqueue_spark.envelope.reasons import is_blank, verdict
-from babelqueue_spark.envelope.strict import Row, examine, identity, is_extra, is_utf8
+from babelqueue_spark.envelope.strict import Row, examine, identity, ignored_keys, is_extra, is_utf8
+
+_logger = logging.getLogger(__name__)
 
 _OneDigit = Annotated[int, msgspec.Meta(ge=0, le=9)]
 _ThirteenDigits = Annotated[int, msgspec.Meta(ge=10**12, lt=10**13)]
@@ -73,8 +77,9 @@ class _LooseDeadLetter(Struct, gc=False):
 
 class _LooseEnvelope(Struct, gc=False):
     data: Raw
-    job: str | None = None
-    urn: str | None = None
+    job: str | UnsetType | None = UNSET
+    urn: str | UnsetType | None = UNSET
+    timestamp: Raw | UnsetType = UNSET
     trace_id: str | None = None
     meta: _LooseMeta | None = None
     attempts: _Int64 | None = None
@@ -118,6 +123,16 @@ def decode(bodies: Any, *, allow_list_data: bool = False) -> Any:
 def validate(bodies: Any) -> Any:
     """The reason code of each body as a string array; null = accepted. Never raises for a body."""
     return decode(bodies).column("error")
+
+
+def canonical(bodies: Any) -> Any:
+    """Which of the binary `bodies` are accepted and have the canonical members only, each of them once.
+
+    Not all such bodies are found out, only those of the typed way: `attempts` of one digit, a usual time.
+    """
+    usual, doubtful = _parse(bodies)
+    odd = doubtful.union(_unproven(bodies, usual, doubtful))
+    return pa.array([row not in odd for row in range(len(bodies))], pa.bool_())
 
 
 def _replaced(usual: Any, odd_rows: list[int], odd: Any) -> Any:
@@ -242,6 +257,8 @@ def _read_all(bodies: Any, allow_list_data: bool) -> Any:
     rows = [
         _read_loosely(body) or examine(body, allow_list_data=allow_list_data) for body in bodies.to_pylist()
     ]
+    for pointer, count in Counter(chain.from_iterable(row.ignored for row in rows)).items():
+        _logger.warning("Ignored the envelope key %s in %d bodies: it must not be there.", pointer, count)
     fields = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
     columns = _columns(fields)
     error = verdict(columns, pa.array(fields["poison"]))
@@ -259,7 +276,7 @@ def _read_loosely(text: bytes | None) -> Row | None:
         return None
     data = bytes(envelope.data)
     if not (data.startswith(b"{") and _shows_all_data(text, data)) or any(
-        True for _ in too_big_number_rows(data)
+        True for _ in too_big_number_rows([data])
     ):
         return None
     return _loose_row(envelope, data.decode(), meta_text or {})
@@ -288,6 +305,7 @@ def _loose_row(envelope: _LooseEnvelope, data: str, meta_text: dict[str, Raw]) -
         original_queue=dead_letter.original_queue,
         dead_letter_attempts=dead_letter.attempts,
         dead_letter_lang=dead_letter.lang,
+        ignored=ignored_keys(envelope.job, envelope.urn, envelope.timestamp is not UNSET, meta_text),
     )
 
 

@@ -4,8 +4,10 @@ A body is poison when it is not exactly one JSON object of valid UTF-8, or when 
 type in any of its occurrences. Its fields are then still shown where they have the type of the contract.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
+
+from msgspec import UNSET
 
 from babelqueue_spark.envelope.columns import BLANKS, CORE_META_KEYS, FORBIDDEN_META_KEYS
 from babelqueue_spark.envelope.jsontext import (
@@ -70,6 +72,8 @@ class Row(NamedTuple):
     dead_letter_attempts: int | None = None
     dead_letter_lang: str | None = None
     poison: bool = False
+    ignored: tuple[str, ...] = ()
+    """JSON pointers of the keys that an envelope must not have"""
 
 
 def examine(body: bytes | None, *, allow_list_data: bool = False) -> Row:
@@ -144,19 +148,37 @@ def _row(text: str, found: list[Member], poison: bool, allow_list_data: bool) ->
         dead_letter_attempts=_integer(dead_letter, "attempts"),
         dead_letter_lang=_string(dead_letter, "lang"),
         poison=poison,
+        ignored=ignored_keys(_value(last, "job"), _value(last, "urn"), "timestamp" in last, meta or ()),
     )
 
 
+def is_usable(identity: Any) -> bool:
+    """Whether a value names a message: a string that is not blank."""
+    return isinstance(identity, str) and bool(identity.strip(BLANKS))
+
+
 def identity(job: Any, urn: Any) -> str | None:
-    """The URN of a body: `job` if it is a string that is not blank, else such a `urn`, else a blank `job`."""
+    """The URN of a body: a usable `job`, else a usable `urn`, else a blank `job`. UNSET = no such key."""
     for candidate in (job, urn):
-        if isinstance(candidate, str) and candidate.strip(BLANKS):
+        if is_usable(candidate):
             return without_surrogates(candidate)
     return job if isinstance(job, str) else None
 
 
+def ignored_keys(job: Any, urn: Any, has_timestamp: bool, meta_keys: Iterable[str]) -> tuple[str, ...]:
+    """JSON pointers of a body's forbidden keys, of a `job` that is no string, of a `urn` beside a `job`."""
+    pointers = [f"/meta/{key}" for key in meta_keys if key in FORBIDDEN_META_KEYS]
+    if has_timestamp:
+        pointers.append("/timestamp")
+    if job is not UNSET and not isinstance(job, str):
+        pointers.append("/job")
+    if urn is not UNSET and is_usable(job):
+        pointers.append("/urn")
+    return tuple(pointers)
+
+
 def _value(last: dict[str, Member], key: str) -> Any:
-    return last[key].value if key in last else None
+    return last[key].value if key in last else UNSET
 
 
 def _string(last: dict[str, Member] | None, key: str) -> str | None:

@@ -139,7 +139,7 @@ def test_tables_that_initphp_created_serve_as_well(connect: Connect, path: Path)
 def test_a_table_of_another_layout_is_refused(connect: Connect, path: Path) -> None:
     rows(path, "CREATE TABLE jobs (id INTEGER PRIMARY KEY, queue TEXT, payload TEXT, attempts INT)")
     with pytest.raises(
-        BrokerError, match="'jobs' is not InitPHP's, for it lacks .*trace_id.* sql.table"
+        BrokerError, match=r"'jobs' is not InitPHP's, for it lacks .*trace_id.* sql\.table"
     ) as caught:
         connect().backlog("orders")
     assert_safe(caught.value)
@@ -487,7 +487,7 @@ def test_a_path_that_is_no_database(connect: Connect, path: Path, content: str) 
         path.mkdir()
     else:
         path.write_text("This is a text, and not a database.\n" * 100)
-    with pytest.raises(BrokerError, match="queue.db: the file") as caught:
+    with pytest.raises(BrokerError, match=r"queue\.db: the file") as caught:
         connect().backlog("orders")
     assert_safe(caught.value)
 

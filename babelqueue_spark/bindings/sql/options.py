@@ -84,12 +84,12 @@ def _url(given: str) -> URL:
     try:
         url = make_url(given)
         url.get_dialect().import_dbapi()
-    except ArgumentError:
-        raise OptionError("option 'url' is not a database URL, such as sqlite:////srv/queue.db") from None
     except NoSuchModuleError:
         raise OptionError(
             f"option 'url' names the database '{url.drivername}', which SQLAlchemy does not know"
         ) from None
+    except ArgumentError:
+        raise OptionError("option 'url' is not a database URL, such as sqlite:////srv/queue.db") from None
     except ImportError as error:
         raise OptionError(
             f"option 'url' names the database '{url.drivername}', whose Python driver is missing: "
