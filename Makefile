@@ -1,6 +1,8 @@
 # Everything a newcomer needs: `make demo` and `make test` set up what they use.
 SHELL := /bin/bash
-PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
+ifndef PYTHON
+PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+endif
 BIN := .venv/bin
 OLDEST := .venv-oldest
 OLDEST_PYSPARK := 4.1.0

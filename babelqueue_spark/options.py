@@ -67,6 +67,11 @@ def _queues(text: str) -> tuple[str, ...]:
     return names
 
 
+def _location(text: str) -> str:
+    """A path made absolute on the driver, since executors may run elsewhere; URLs as they are."""
+    return text if ":" in text.partition("/")[0] else str(Path(text).absolute())
+
+
 def _style(text: str) -> str:
     if text.strip().lower() not in ("babelqueue", "initphp"):
         raise ValueError("'babelqueue' or 'initphp'")
@@ -77,7 +82,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "broker": lambda text: text.strip().lower(),
     "url": str,
     "queue": _queues,
-    "journalLocation": str,
+    "journalLocation": _location,
     "journalRetention": seconds,
     "maxMessagesPerTrigger": _count,
     "maxBytesPerTrigger": byte_size,

@@ -145,11 +145,16 @@ class Binding(ABC):
 
         With `marker` (where `publish_once`), a batch whose marker was published before is not
         published again, and 0 comes back: messages and marker become visible together or not at all.
+        `BrokerError`, and nothing published, for a delay beyond `max_delay`, or a marker without
+        `publish_once`.
         """
 
     @abstractmethod
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
-        """The messages that are ready now, in queue order, consumed by nobody; receipts are null."""
+        """The messages that are ready now, in queue order, consumed by nobody; receipts are null.
+
+        `BrokerError` where `capabilities.browse` is none.
+        """
 
     @abstractmethod
     def close(self) -> None:

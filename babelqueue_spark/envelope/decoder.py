@@ -12,6 +12,7 @@ and an earlier `data` that the last one hides.
 
 import logging
 from array import array
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import reduce
@@ -30,7 +31,7 @@ from babelqueue_spark.envelope.columns import (
     SLICE_ROWS,
     TIMESTAMP,
 )
-from babelqueue_spark.envelope.jsontext import MAX_INT_DIGITS, deep_rows, may_be_deep, too_big_number_rows
+from babelqueue_spark.envelope.jsontext import MAX_INT_DIGITS, deep_rows, may_be_deep, too_big_numbers
 from babelqueue_spark.envelope.reasons import is_blank, verdict
 from babelqueue_spark.envelope.strict import Row, examine, identity, ignored_keys, is_extra, is_utf8
 
@@ -153,10 +154,11 @@ def _parse(bodies: Any) -> tuple[Any, set[int]]:
     doubtful: set[int] = set()
     for start in range(0, len(bodies), SLICE_ROWS):
         envelopes, failed = _parse_slice(bodies.slice(start, SLICE_ROWS).to_pylist())
-        data = [envelope.data for envelope in envelopes]
-        failed.update(too_big_number_rows(data))
+        values = [envelope.data for envelope in envelopes]
+        offsets, data = [0, *accumulate(map(len, values))], b"".join(values)
+        failed.update(bisect_right(offsets, position) - 1 for position in too_big_numbers(data))
         doubtful.update(start + row for row in failed)
-        slices.append(_leaves(envelopes, data))
+        slices.append(_leaves(envelopes, offsets, data))
     return _typed_batch([pa.concat_arrays(leaf) for leaf in zip(*slices, strict=True)]), doubtful
 
 
@@ -174,14 +176,14 @@ def _parse_slice(texts: list[Any]) -> tuple[list[_Envelope], set[int]]:
     return envelopes, failed
 
 
-def _leaves(envelopes: list[_Envelope], data: list[Raw]) -> list[Any]:
+def _leaves(envelopes: list[_Envelope], offsets: list[int], data: bytes) -> list[Any]:
     """The columns of a slice, structs taken apart; `data` is not yet known to be UTF-8."""
     metas = [envelope.meta for envelope in envelopes]
-    offsets = array("i", list(accumulate(map(len, data), initial=0)))
+    data_offsets = pa.py_buffer(array("i", offsets))
     return [
         pa.array([envelope.job for envelope in envelopes], pa.string()),
         pa.array([envelope.trace_id for envelope in envelopes], pa.string()),
-        pa.StringArray.from_buffers(len(data), pa.py_buffer(offsets), pa.py_buffer(b"".join(data))),
+        pa.StringArray.from_buffers(len(envelopes), data_offsets, pa.py_buffer(data)),
         pa.array([meta.id for meta in metas], pa.string()),
         pa.array([meta.queue for meta in metas], pa.string()),
         pa.array([meta.lang for meta in metas], pa.string()),
@@ -276,7 +278,7 @@ def _read_loosely(text: bytes | None) -> Row | None:
         return None
     data = bytes(envelope.data)
     if not (data.startswith(b"{") and _shows_all_data(text, data)) or any(
-        True for _ in too_big_number_rows([data])
+        True for _ in too_big_numbers(data)
     ):
         return None
     return _loose_row(envelope, data.decode(), meta_text or {})

@@ -1,6 +1,7 @@
 """Columns to bodies: canonical envelopes, as the published SDKs write them."""
 
 import json
+from collections.abc import Iterable
 from json import JSONDecoder
 from typing import Any
 
@@ -16,7 +17,7 @@ from babelqueue_spark.envelope.jsontext import (
     STRICT,
     deep_rows,
     has_lone_surrogate,
-    too_big_number_rows,
+    too_big_numbers,
     too_deep,
     with_room,
 )
@@ -120,11 +121,14 @@ def _extra_text(meta: Any) -> Any:
 def _extra_members(row: int, entries: list[tuple[str, str | None]]) -> str:
     if len({key for key, _ in entries}) < len(entries):
         raise EnvelopeError(row, "meta.extra", "repeats a key")
-    for key, value in entries:
-        if not is_extra(key):
-            raise EnvelopeError(row, f"meta.{key}", "must not be among the extra keys")
-        _check_json(row, "meta.extra", value or "null", STRICT, MAX_DEPTH - 2)
-    return "".join(f",{json.dumps(key, ensure_ascii=False)}:{value or 'null'}" for key, value in entries)
+    return "".join(_extra_member(row, key, "null" if text is None else text) for key, text in entries)
+
+
+def _extra_member(row: int, key: str, text: str) -> str:
+    if not is_extra(key):
+        raise EnvelopeError(row, f"meta.{key}", "must not be among the extra keys")
+    _check_json(row, "meta.extra", text, STRICT, MAX_DEPTH - 2)
+    return f",{json.dumps(key, ensure_ascii=False)}:{text}"
 
 
 def _dead_letter_text(messages: Any) -> Any:
@@ -147,22 +151,23 @@ def _check_data(data: Any) -> None:
             _check_json(start + row, "data", part[row].as_py().decode(), FINITE, MAX_DEPTH - 1)
 
 
-def _suspects(texts: Any) -> set[int]:
+def _suspects(texts: Any) -> Iterable[int]:
     """The rows of `texts` that a quick look does not prove to be strict JSON with finite numbers."""
-    values = texts.to_pylist()
-    suspects = {*too_big_number_rows(values), *deep_rows(texts)}
-    if not _are_json(values):
-        suspects.update(row for row, value in enumerate(values) if not _are_json([value]))
-    return suspects
+    [together] = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), b",").to_pylist()
+    if _are_fine(together, pc.binary_length(texts).to_pylist()):
+        return deep_rows(texts, MAX_DEPTH - 1)
+    values = [value.strip(JSON_WHITESPACE.encode()) for value in texts.to_pylist()]
+    fine = {row for row, value in enumerate(values) if _are_fine(value, [len(value)])}
+    return {*range(len(values))} - fine | {*deep_rows(texts, MAX_DEPTH - 1)}
 
 
-def _are_json(texts: list[bytes]) -> bool:
-    """Whether each of `texts` is surely one JSON value with nothing around it."""
+def _are_fine(together: bytes, lengths: list[int]) -> bool:
+    """Whether texts of these lengths, with commas between, are surely JSON values with finite numbers."""
     try:
-        values = _skim_list(b"[%b]" % b",".join(texts))
+        values = _skim_list(b"[%b]" % together)
     except (msgspec.DecodeError, RecursionError):
         return False
-    return list(map(len, values)) == list(map(len, texts))
+    return list(map(len, values)) == lengths and not any(True for _ in too_big_numbers(together))
 
 
 def _check_json(row: int, field: str, text: str, decoder: JSONDecoder, depth: int) -> None:

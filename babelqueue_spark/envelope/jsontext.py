@@ -5,15 +5,12 @@ Everything here is linear in the length of the text.
 
 import math
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate
 from json import JSONDecoder
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow.compute as pc
-from msgspec import Raw
 
 T = TypeVar("T")
 
@@ -186,32 +183,25 @@ def has_lone_surrogate(text: str) -> bool:
     return any(escape.lastgroup == "lone" for escape in _ESCAPE.finditer(text))
 
 
-def too_big_number_rows(texts: Sequence[bytes | Raw]) -> Iterator[int]:
-    """The rows of JSON `texts` in which a number stands, or may stand, that is no finite double."""
-    text = b"".join(texts)
-    positions = list(_too_big_numbers(text))
-    if positions:
-        ends = list(accumulate(map(len, texts)))
-        yield from (bisect_right(ends, position) for position in positions)
-
-
-def _too_big_numbers(text: bytes) -> Iterator[int]:
-    for first, exponent in _LONG_EXPONENTS.items():
-        if first in text:
+def too_big_numbers(text: bytes) -> Iterator[int]:
+    """Where in `text`, JSON values end to end, a number stands, or may stand, that is no finite double."""
+    for letter, exponent in _LONG_EXPONENTS.items():
+        if letter in text:
             yield from (match.start() for match in exponent.finditer(text))
     sample = text[::_STRIDE].translate(_DIGITS_TO_ZERO)
-    position = sample.find(_DIGITS_IN_A_ROW)
-    while position >= 0:
-        yield position * _STRIDE
-        position = sample.find(_DIGITS_IN_A_ROW, position + len(_DIGITS_IN_A_ROW))
+    first = sample.find(_DIGITS_IN_A_ROW)
+    while first >= 0:
+        if text[first * _STRIDE : (first + len(_DIGITS_IN_A_ROW) - 1) * _STRIDE].isdigit():
+            yield first * _STRIDE
+        first = sample.find(_DIGITS_IN_A_ROW, first + 1)
 
 
-def may_be_deep(text: bytes) -> bool:
-    """Whether `text` has brackets enough to be nested deeper than MAX_DEPTH."""
-    return text.count(b"[") + text.count(b"{") > MAX_DEPTH
+def may_be_deep(text: bytes, limit: int = MAX_DEPTH) -> bool:
+    """Whether `text` has brackets enough to be nested deeper than `limit`."""
+    return text.count(b"[") + text.count(b"{") > limit
 
 
-def deep_rows(texts: Any) -> list[int]:
-    """The rows of the binary array `texts` that may be nested deeper than MAX_DEPTH."""
-    long = pc.indices_nonzero(pc.greater_equal(pc.binary_length(texts), 2 * MAX_DEPTH))
-    return [row for row in long.to_pylist() if may_be_deep(texts[row].as_py())]
+def deep_rows(texts: Any, limit: int = MAX_DEPTH) -> list[int]:
+    """The rows of the binary array `texts` that may be nested deeper than `limit`."""
+    long = pc.indices_nonzero(pc.greater(pc.binary_length(texts), 2 * limit))
+    return [row for row in long.to_pylist() if may_be_deep(texts[row].as_py(), limit)]

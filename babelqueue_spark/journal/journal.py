@@ -34,7 +34,7 @@ from babelqueue_spark.journal.stores import Store, open_store
 FORMAT = 1
 CLOCK_SKEW = 5.0
 """Seconds by which the clocks of two hosts may differ before a lapsed claim is taken for a live one."""
-REDELIVERY_MEMORY = 7 * 24 * 3600.0
+REDELIVERY_MEMORY = 3600.0
 """Seconds for which a message that may still be redelivered is remembered after its batch was committed."""
 
 Identities = Callable[[pa.RecordBatch], list[str]]
@@ -89,23 +89,27 @@ class Segment:
         """Whether the broker has been told; its acknowledge need not be repeated."""
         return self._store.read(f"{self._stem}.ack") is not None
 
-    def mark_acknowledged(self, rows: int, lost: Iterable[str]) -> None:
-        """Record the acknowledge of `rows` messages; `lost` are those the broker will deliver again.
+    def discard(self) -> None:
+        """Delete the segment, which was written too late to be read."""
+        self._store.remove_file(f"{self._stem}.arrow")
+
+    def mark_acknowledged(self, claimed: int, lost: Iterable[str]) -> None:
+        """Record the acknowledge of `claimed` messages; `lost` are those the broker may deliver again.
 
         Two attempts may both acknowledge: a message is lost only if neither could.
         """
         counts = Counter(lost)
-        if not self._store.create(f"{self._stem}.ack", _encode({"rows": rows, "lost": counts})):
+        if not self._store.create(f"{self._stem}.ack", _encode({"claimed": claimed, "lost": counts})):
             counts &= self.lost()
-            self._store.replace(f"{self._stem}.ack", _encode({"rows": rows, "lost": counts}))
+            self._store.replace(f"{self._stem}.ack", _encode({"claimed": claimed, "lost": counts}))
 
     def lost(self) -> Counter[str]:
         """What the acknowledge could not remove from the broker."""
         return Counter(self._mark().get("lost", {}))
 
-    def rows(self) -> int:
-        """How many messages were journalled, known once they are acknowledged."""
-        return int(self._mark().get("rows", 0))
+    def claimed(self) -> int:
+        """How many messages were claimed, recognised redeliveries included; known once acknowledged."""
+        return int(self._mark().get("claimed", 0))
 
     def _mark(self) -> dict[str, Any]:
         return json.loads(self._store.read(f"{self._stem}.ack") or b"{}")  # type: ignore[no-any-return]
@@ -130,8 +134,8 @@ class Journal:
     """One journal directory. Cheap to make; executors use only `segment` and `redeliveries`."""
 
     def __init__(self, location: str) -> None:
-        self.location = location
         self._store = open_store(location)
+        self.location = self._store.location
         self._owner: str | None = None
         self._identity: str | None = None
 
@@ -253,7 +257,7 @@ class Journal:
         committed = max(batch, before.committed)
         lost = self._carry_lost(before, committed, now) if committed > before.committed else before.lost
         cleaned = before.cleaned
-        while cleaned < committed and self._expired(cleaned + 1, now - retention):
+        while cleaned < batch and self._expired(cleaned + 1, now - retention):
             cleaned += 1
         if (committed, cleaned) == (before.committed, before.cleaned):
             return

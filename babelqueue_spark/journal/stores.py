@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import uuid
 from abc import ABC, abstractmethod
@@ -28,7 +29,8 @@ class Store(ABC):
     """Files under one location; names are relative, with `/` between folders."""
 
     def __init__(self, location: str) -> None:
-        self.location = location
+        self.location = re.sub(r"://[^/@]*@", "://", location)
+        """For messages: without a user's name and password."""
 
     @abstractmethod
     def create(self, name: str, content: bytes) -> bool:
@@ -149,7 +151,7 @@ class LocalStore(Store):
         path = self._root / name
         try:
             content = path.read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         return None if _is_segment(path) and not _whole(content) else content
 
@@ -173,8 +175,8 @@ class FsspecStore(Store):
         super().__init__(location)
         try:
             self._fs, self._root = fsspec.core.url_to_fs(location, use_listings_cache=False)
-        except (ImportError, ValueError) as error:
-            raise JournalError(f"journalLocation {location} cannot be opened: {error}") from None
+        except (ImportError, ValueError, OSError) as error:
+            raise JournalError(f"journalLocation {self.location} cannot be opened: {error}") from None
 
     def _path(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}"
@@ -227,8 +229,8 @@ def open_store(location: str) -> Store:
 
 
 def _precondition_failed(error: OSError) -> bool:
-    text = f"{error} {error.__cause__}"
-    return any(word in text for word in ("PreconditionFailed", "ConditionalRequestConflict", "412"))
+    response = getattr(error.__cause__, "response", {})
+    return response.get("Error", {}).get("Code") in ("PreconditionFailed", "412")
 
 
 def _is_segment(path: Path) -> bool:

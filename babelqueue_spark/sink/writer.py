@@ -58,7 +58,7 @@ class QueueWriter(DataSourceArrowWriter):
         context = _task()
         streaming = _streaming(context)
         stamp = Stamp(f"{streaming or self._run} {context.partitionId()}")
-        return Published(_publish(iterator, stamp, self._options, by_content=streaming is not None))
+        return Published(_publish(iterator, stamp, self._options, ids_by_content=streaming is not None))
 
 
 def check_columns(schema: StructType) -> None:
@@ -76,16 +76,17 @@ def check_columns(schema: StructType) -> None:
 
 
 def _publish(
-    batches: Iterator[pa.RecordBatch], stamp: Stamp, options: Options, *, by_content: bool = False
+    batches: Iterator[pa.RecordBatch], stamp: Stamp, options: Options, *, ids_by_content: bool = False
 ) -> int:
     published = 0
     row = 0
     with options.binding() as binding:
         can_mark = binding.capabilities.publish_once
         for chunk in _chunks(batches, binding.capabilities.publish_batch):
-            named = Stamp(f"{stamp.text} {_fingerprint(chunk)}") if by_content else stamp
-            for queue, messages in to_messages(chunk, row, named, options, binding).items():
-                marker = named.marker(queue, row) if can_mark else None
+            of_content = Stamp(f"{stamp.text} {_fingerprint(chunk)}")
+            ids = of_content if ids_by_content else stamp
+            for queue, messages in to_messages(chunk, row, ids, options, binding).items():
+                marker = of_content.marker(queue, row) if can_mark else None
                 published += binding.publish(queue, messages, marker=marker)
             row += chunk.num_rows
     return published
@@ -115,14 +116,10 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def _fingerprint(chunk: pa.RecordBatch) -> str:
-    """Tells two writes of one micro-batch apart: a digest of what is written, not of when."""
+    """A digest of the rows as given: a marker must never stand for other rows than it was made of."""
     digest = hashlib.blake2b(digest_size=16)
-    for name in ("job", "urn", "data", "body", "queue"):
-        index = chunk.schema.get_field_index(name)
-        if index >= 0:
-            digest.update(name.encode())
-            for value in chunk.column(index).to_pylist():
-                digest.update(repr(value).encode())
+    for name, column in zip(chunk.schema.names, chunk.columns, strict=True):
+        digest.update(f"{name} {column.to_pylist()!r}".encode())
     return digest.hexdigest()
 
 

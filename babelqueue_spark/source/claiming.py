@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -16,8 +15,8 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import DELIVERIES, Binding
 from babelqueue_spark.bindings.base import total_bytes
-from babelqueue_spark.errors import BabelQueueError
-from babelqueue_spark.journal import Journal, Segment
+from babelqueue_spark.errors import BabelQueueError, JournalError
+from babelqueue_spark.journal import CLOCK_SKEW, Journal, Segment
 from babelqueue_spark.options import Options
 from babelqueue_spark.source.plan import Claim
 
@@ -32,7 +31,12 @@ def deliveries_of(claim: Claim, options: Options, journal: Journal, binding: Bin
         written = _claim_into(segment, claim, options, journal, binding)
         if written is not None:
             return written
-        journalled = segment.read() or []
+        journalled = segment.read()
+    if journalled is None:
+        raise JournalError(
+            f"journal {journal.location}: partition {claim.index} of batch {claim.batch} is being written by "
+            "another attempt and cannot be read yet; the task is to be repeated"
+        )
     if not segment.acknowledged():
         _acknowledge_again(segment, claim.queue, journalled, binding)
     return journalled
@@ -41,23 +45,34 @@ def deliveries_of(claim: Claim, options: Options, journal: Journal, binding: Bin
 def _claim_into(
     segment: Segment, claim: Claim, options: Options, journal: Journal, binding: Binding
 ) -> list[pa.RecordBatch] | None:
-    """Claim, journal and acknowledge; None when another attempt was first, whose segment stands."""
+    """Claim, journal and acknowledge; None when another attempt was first, whose segment stands.
+
+    Claims are given back only where it is certain that the journal does not hold them: once the write
+    has begun, an error may hide a success, and they are left to lapse.
+    """
     lapses_at = time.time() + binding.lease if binding.lease else 0.0
     claimed: list[pa.RecordBatch] = []
     try:
         claimed.extend(_take(claim, options, binding))
         fresh, repeated = _without_redeliveries(claimed, claim, journal, binding)
-        written = segment.write(fresh, DELIVERIES, lapses_at)
     except BaseException:
         _release(claim.queue, claimed, binding)
         raise
-    if not written:
+    if not segment.write(fresh, DELIVERIES, lapses_at):
         _release(claim.queue, claimed, binding)
         return None
+    if journal.state().cleaned >= claim.batch:
+        segment.discard()
+        _release(claim.queue, claimed, binding)
+        raise JournalError(
+            f"journal {journal.location}: batch {claim.batch} was finished by another attempt of this task, "
+            "and this one came too late; its claims were given back"
+        )
+    lost = _acknowledge(claim.queue, claimed, binding)
     if repeated:
         logger.info("queue %s: dropped %d redeliveries of journalled messages", claim.queue, len(repeated))
         segment.mark_dropped(repeated)
-    _acknowledge(segment, claim.queue, claimed, fresh, binding)
+    segment.mark_acknowledged(sum(batch.num_rows for batch in claimed), lost)
     return fresh
 
 
@@ -101,33 +116,40 @@ def _may_repeat(batch: pa.RecordBatch) -> bool:
     return bool(pc.any(pc.fill_null(batch.column("redelivered"), True)).as_py())
 
 
-def _acknowledge(
-    segment: Segment, queue: str, claimed: list[pa.RecordBatch], fresh: list[pa.RecordBatch], binding: Binding
-) -> None:
-    lost: Counter[str] = Counter()
+def _acknowledge(queue: str, claimed: list[pa.RecordBatch], binding: Binding) -> list[str]:
+    """Acknowledge; the identities of those whose claims had lapsed, which the broker delivers again."""
+    lost: list[str] = []
     for batch in claimed:
         removed = binding.acknowledge(queue, batch)
         if not pc.all(removed).as_py():
-            lost.update(binding.identities(batch.filter(pc.invert(removed))))
+            lost += binding.identities(batch.filter(pc.invert(removed)))
     if lost:
         logger.warning(
-            "queue %s: %d claims lapsed before they were acknowledged and will be delivered again: "
-            "their redeliveries are dropped; raise visibilityTimeout or lower maxMessagesPerTrigger",
+            "queue %s: %d messages were journalled, but not acknowledged before their claims lapsed: if they "
+            "are delivered again they are recognised; raise visibilityTimeout if this happens often",
             queue,
-            lost.total(),
+            len(lost),
         )
-    segment.mark_acknowledged(sum(batch.num_rows for batch in fresh), lost.elements())
+    return lost
 
 
 def _acknowledge_again(
     segment: Segment, queue: str, journalled: list[pa.RecordBatch], binding: Binding
 ) -> None:
-    """Another attempt journalled these, and died (or is not yet done) with its acknowledge."""
-    if binding.capabilities.durable_receipts:
-        _acknowledge(segment, queue, journalled, journalled, binding)
-        return
-    lost = [name for batch in journalled for name in binding.identities(batch)]
-    segment.mark_acknowledged(len(lost), lost)
+    """Another attempt journalled these, and died (or is not yet done) with its acknowledge.
+
+    As long as a claim cannot have lapsed, a message that is not there to acknowledge was acknowledged.
+    """
+    count = sum(batch.num_rows for batch in journalled)
+    if not binding.capabilities.durable_receipts:
+        lost = [name for batch in journalled for name in binding.identities(batch)]
+    elif time.time() < segment.lapses_at() - CLOCK_SKEW:
+        for batch in journalled:
+            binding.acknowledge(queue, batch)
+        lost = []
+    else:
+        lost = _acknowledge(queue, journalled, binding)
+    segment.mark_acknowledged(count, lost)
 
 
 def _release(queue: str, claimed: list[pa.RecordBatch], binding: Binding) -> None:

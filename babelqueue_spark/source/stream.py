@@ -170,12 +170,12 @@ class _Planner:
 
     def _still_to_drain(self, target: dict[str, int], plan: dict[str, Any]) -> dict[str, int]:
         """The target less what the batch really claimed; nothing when it claimed nothing."""
-        rows: Counter[str] = Counter()
+        claimed: Counter[str] = Counter()
         for claim in claims(plan, committed=0):
-            rows[claim.queue] += self._journal.segment(claim.batch, claim.index).rows()
-        if not rows.total():
+            claimed[claim.queue] += self._journal.segment(claim.batch, claim.index).claimed()
+        if not claimed.total():
             return dict.fromkeys(target, 0)
-        return {queue: max(0, count - rows[queue]) for queue, count in target.items()}
+        return {queue: max(0, count - claimed[queue]) for queue, count in target.items()}
 
     def _plan_next(self, batch: int, budget: int | None) -> dict[str, Any] | None:
         self._look()
@@ -228,7 +228,7 @@ class _Planner:
 
     def _lost(self, batch: int) -> None:
         message = (
-            f"batch {batch} of the checkpoint is not in the journal {self._options.journal_location}: "
+            f"batch {batch} of the checkpoint is not in the journal {self._journal.location}: "
             "it was cleaned, or the journal was replaced, and its messages cannot be read again"
         )
         if self._options.fail_on_data_loss:

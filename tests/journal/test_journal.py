@@ -99,7 +99,7 @@ class TestSegments:
         assert not segment.acknowledged()
         segment.mark_acknowledged(3, ["a", "a", "b"])
         assert segment.acknowledged()
-        assert segment.rows() == 3
+        assert segment.claimed() == 3
         assert segment.lost() == {"a": 2, "b": 1}
 
     def test_lost_is_what_neither_of_two_attempts_could_remove(self, journal: Journal) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import threading
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from babelqueue_spark.journal import Journal
+from babelqueue_spark.errors import JournalError
+from babelqueue_spark.journal import Journal, Segment
 from babelqueue_spark.options import read_options
 from babelqueue_spark.source.claiming import deliveries_of
 from babelqueue_spark.source.plan import Claim
@@ -17,10 +19,12 @@ from tests.streams import backlog, envelope, publish
 pytestmark = pytest.mark.server
 
 
-def attempt(url: str, queue: str, location: str, index: int) -> list[bytes]:
-    """One task attempt in a process of its own."""
-    options = read_options({"url": url, "queue": queue, "visibilityTimeout": "60s"})
-    claim = Claim(batch=1, index=index, queue=queue, messages=500, max_bytes=1 << 20, committed=0)
+def attempt(
+    url: str, queue: str, location: str, index: int, timeout: str = "60s", batch: int = 1
+) -> list[bytes]:
+    """What one task attempt yields."""
+    options = read_options({"url": url, "queue": queue, "visibilityTimeout": timeout})
+    claim = Claim(batch=batch, index=index, queue=queue, messages=500, max_bytes=1 << 20, committed=0)
     with options.binding() as binding:
         batches = deliveries_of(claim, options, Journal(location), binding)
     return [body for batch in batches for body in batch.column("body").to_pylist()]
@@ -51,11 +55,54 @@ def test_a_repeated_attempt_reads_the_journal_and_not_the_queue(url: str, queue:
     assert backlog(url, queue) == 10
 
 
-def test_claims_go_back_when_the_journal_cannot_be_written(
+def test_messages_come_back_when_the_journal_cannot_be_written(
     url: str, queue: str, location: str, tmp_path: Path
 ) -> None:
     publish(url, queue, (envelope(n) for n in range(10)))
     (tmp_path / "journal/batches").write_text("a file where a folder should be")
     with pytest.raises(OSError, match="batches"):
+        attempt(url, queue, location, 0, "1s")
+    (tmp_path / "journal/batches").unlink()
+    moment, read = threading.Event(), 0
+    for number in range(1, 200):
+        read += len(attempt(url, queue, location, 0, "1s", batch=number))
+        if read == 10:
+            return
+        moment.wait(0.1)
+    raise AssertionError(f"{read} of 10 messages came back")
+
+
+def test_an_attempt_that_comes_after_the_batch_was_cleaned_gives_its_claims_back(
+    url: str, queue: str, location: str
+) -> None:
+    """A zombie: the batch was finished by another attempt, and its segment is gone."""
+    publish(url, queue, (envelope(n) for n in range(1000)))
+    assert len(attempt(url, queue, location, 0)) == 500
+    Journal(location).commit(1)
+    with pytest.raises(JournalError, match="came too late"):
         attempt(url, queue, location, 0)
-    assert backlog(url, queue) == 10
+    assert backlog(url, queue) == 500
+
+
+def test_a_second_acknowledge_does_not_take_messages_for_lost(url: str, queue: str, location: str) -> None:
+    """Killed between acknowledge and mark: the same bytes, sent again later, are a new message."""
+    bodies = [envelope(n) for n in range(3)]
+    publish(url, queue, bodies)
+    attempt(url, queue, location, 0)
+    [mark] = Path(location).glob("batches/*/*.ack")
+    mark.unlink()
+    assert attempt(url, queue, location, 0) == bodies
+    publish(url, queue, bodies)
+    assert attempt(url, queue, location, 0, batch=2) == bodies
+
+
+def test_a_segment_that_is_not_there_is_never_an_empty_one(
+    url: str, queue: str, location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that says "taken" while the other attempt's file is still on its way."""
+    publish(url, queue, [envelope(1)])
+    monkeypatch.setattr(Segment, "write", lambda *_: False)
+    with pytest.raises(JournalError, match="cannot be read yet"):
+        attempt(url, queue, location, 0)
+    assert backlog(url, queue) == 1
+    assert not list(Path(location).glob("batches/*/*.ack"))

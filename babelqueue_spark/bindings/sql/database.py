@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -27,6 +29,7 @@ from babelqueue_spark.errors import BrokerError
 
 _WRITES = "babelqueue_writes"
 _IDS_A_STATEMENT = 5_000
+_SWITCH_AGAIN_SECONDS = 0.01
 
 # What the database says, and what to do about it.
 _ADVICE = (
@@ -144,8 +147,22 @@ def _address(url: URL) -> str:
 
 def _open_sqlite(connection: Any, _: object) -> None:
     connection.isolation_level = None  # transactions begin where we say, not where sqlite3 does
-    connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
+    _switch_to_wal(connection)
+
+
+def _switch_to_wal(connection: Any) -> None:
+    """Wait for others who switch as well: SQLite's own busy timeout does not cover it."""
+    deadline = time.monotonic() + connection.execute("PRAGMA busy_timeout").fetchone()[0] / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(_SWITCH_AGAIN_SECONDS)
+        else:
+            return
 
 
 def _begin_sqlite(connection: Connection) -> None:
