@@ -1,9 +1,9 @@
 """Bodies to columns.
 
 Three ways, each for what the one before could not prove. The *typed* way parses a body into a Struct that
-holds exactly the canonical envelope, and then shows for a whole slice at once that the parse overlooked
-nothing. The *loose* way takes, body by body, what else is well formed: dead letters, unknown keys, retries
-beyond nine. The *strict* way (`strict.py`) decides everything else.
+holds exactly the canonical envelope, and then shows for all at once that the parse overlooked nothing. The
+*loose* way takes, body by body, what else is well formed: unknown keys, `urn`, retries beyond nine. The
+*strict* way (`strict.py`) decides everything else.
 
 The parser (msgspec) checks syntax and types in every occurrence of a key, but skips over `data`. What it
 does not see there: bytes that are no UTF-8, numbers that are no finite double, nesting beyond MAX_DEPTH,
@@ -14,7 +14,7 @@ import logging
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import reduce
 from itertools import accumulate, chain
 from typing import Annotated, Any, Literal
@@ -25,21 +25,20 @@ import pyarrow.compute as pc
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from babelqueue_spark.envelope.columns import (
-    DEAD_LETTER_TYPE,
     ENVELOPE_SCHEMA,
     META_TYPE,
     SLICE_ROWS,
     TIMESTAMP,
 )
 from babelqueue_spark.envelope.jsontext import MAX_INT_DIGITS, deep_rows, may_be_deep, too_big_numbers
-from babelqueue_spark.envelope.reasons import is_blank, verdict
-from babelqueue_spark.envelope.strict import Row, examine, identity, ignored_keys, is_extra, is_utf8
+from babelqueue_spark.envelope.reasons import is_blank
+from babelqueue_spark.envelope.rows import DeadLetter, Int64, Meta, Row, batch_of, dead_letter_column
+from babelqueue_spark.envelope.strict import examine, identity, ignored_keys, is_extra, is_utf8
 
 _logger = logging.getLogger(__name__)
 
 _OneDigit = Annotated[int, msgspec.Meta(ge=0, le=9)]
 _ThirteenDigits = Annotated[int, msgspec.Meta(ge=10**12, lt=10**13)]
-_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class _Meta(Struct, gc=False, forbid_unknown_fields=True):
@@ -56,24 +55,7 @@ class _Envelope(Struct, gc=False, forbid_unknown_fields=True):
     data: Raw
     meta: _Meta
     attempts: _OneDigit
-
-
-class _LooseMeta(Struct, gc=False):
-    id: str | None = None
-    queue: str | None = None
-    lang: str | None = None
-    schema_version: _Int64 | None = None
-    created_at: _Int64 | None = None
-
-
-class _LooseDeadLetter(Struct, gc=False):
-    reason: str | None = None
-    error: str | None = None
-    exception: str | None = None
-    failed_at: _Int64 | None = None
-    original_queue: str | None = None
-    attempts: _Int64 | None = None
-    lang: str | None = None
+    dead_letter: DeadLetter | None = None
 
 
 class _LooseEnvelope(Struct, gc=False):
@@ -82,13 +64,13 @@ class _LooseEnvelope(Struct, gc=False):
     urn: str | UnsetType | None = UNSET
     timestamp: Raw | UnsetType = UNSET
     trace_id: str | None = None
-    meta: _LooseMeta | None = None
-    attempts: _Int64 | None = None
-    dead_letter: _LooseDeadLetter | None = None
+    meta: Meta | None = None
+    attempts: Int64 | None = None
+    dead_letter: DeadLetter | None = None
 
 
 class _MetaText(Struct, gc=False):
-    meta: dict[str, Raw] | None
+    meta: dict[str, Raw] | None = None
 
 
 _parse_body = msgspec.json.Decoder(_Envelope).decode
@@ -102,9 +84,6 @@ _FRAME_LENGTH = len(
 )
 _STAND_IN = _Envelope("", "", Raw(b"{}"), _Meta("", "", "", 1, 10**12), 0)
 
-#: The years 1 to 9999, the timestamps of Spark and Python.
-_TIMESTAMP_MS = range(-62_135_596_800_000, 253_402_300_800_000)
-_INT32 = range(-(2**31), 2**31)
 _NO_TEXTS = pa.array([], pa.string())
 
 
@@ -133,7 +112,8 @@ def canonical(bodies: Any) -> Any:
     """
     usual, doubtful = _parse(bodies)
     odd = doubtful.union(_unproven(bodies, usual, doubtful))
-    return pa.array([row not in odd for row in range(len(bodies))], pa.bool_())
+    proven = pa.array([row not in odd for row in range(len(bodies))], pa.bool_())
+    return pc.and_(proven, pc.is_null(usual.column("dead_letter")))
 
 
 def _replaced(usual: Any, odd_rows: list[int], odd: Any) -> Any:
@@ -189,13 +169,14 @@ def _leaves(envelopes: list[_Envelope], offsets: list[int], data: bytes) -> list
         pa.array([meta.lang for meta in metas], pa.string()),
         pa.array([meta.created_at for meta in metas], pa.int64()),
         pa.array([envelope.attempts for envelope in envelopes], pa.int32()),
+        dead_letter_column([envelope.dead_letter for envelope in envelopes]),
     ]
 
 
 def _typed_batch(leaves: list[Any]) -> Any:
     if not leaves:
         return pa.RecordBatch.from_pylist([], ENVELOPE_SCHEMA)
-    job, trace_id, data, message_id, queue, lang, created_at, attempts = leaves
+    job, trace_id, data, message_id, queue, lang, created_at, attempts, dead_letter = leaves
     rows = len(job)
     version = pa.repeat(pa.scalar(1, pa.int32()), rows)
     extra = pa.MapArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), rows + 1), _NO_TEXTS, _NO_TEXTS)
@@ -206,7 +187,7 @@ def _typed_batch(leaves: list[Any]) -> Any:
         data,
         pa.StructArray.from_arrays(meta, fields=list(META_TYPE)),
         attempts,
-        pa.nulls(rows, DEAD_LETTER_TYPE),
+        dead_letter,
         pa.nulls(rows, pa.string()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ENVELOPE_SCHEMA)
@@ -220,10 +201,12 @@ def _unproven(bodies: Any, batch: Any, doubtful: set[int]) -> Iterator[int]:
     yield from _rows(is_blank(batch.column("job")))
     yield from _rows(is_blank(batch.column("trace_id")))
     yield from deep_rows(bodies)
-    data = data.cast(pa.binary())
-    for row in _rows(pc.not_equal(pc.binary_length(bodies), _canonical_length(batch))):
-        if row not in doubtful and not _shows_all_data(bodies[row].as_py(), data[row].as_py()):
-            yield row
+    unusual = [row for row in _rows(_is_not_compact(bodies, batch)) if row not in doubtful]
+    places = pa.array(unusual, pa.int32())
+    texts = zip(bodies.take(places).to_pylist(), data.cast(pa.binary()).take(places).to_pylist(), strict=True)
+    yield from (
+        row for row, (body, shown) in zip(unusual, texts, strict=True) if not _shows_all_data(body, shown)
+    )
 
 
 def _rows(mask: Any) -> list[int]:
@@ -231,11 +214,11 @@ def _rows(mask: Any) -> list[int]:
     return rows
 
 
-def _canonical_length(batch: Any) -> Any:
-    """The length of each body if it is compact, escapes nothing and repeats no key."""
+def _is_not_compact(bodies: Any, batch: Any) -> Any:
+    """Which bodies are longer than one without spaces, escapes, repeated keys and dead letter block."""
     job, trace_id, data, meta = batch.columns[:4]
     texts = [job, trace_id, data, *meta.flatten()[:3]]
-    return reduce(pc.add, map(pc.binary_length, texts), _FRAME_LENGTH)
+    return pc.not_equal(pc.binary_length(bodies), reduce(pc.add, map(pc.binary_length, texts), _FRAME_LENGTH))
 
 
 def _not_utf8(bodies: Any) -> list[int]:
@@ -261,10 +244,7 @@ def _read_all(bodies: Any, allow_list_data: bool) -> Any:
     ]
     for pointer, count in Counter(chain.from_iterable(row.ignored for row in rows)).items():
         _logger.warning("Ignored the envelope key %s in %d bodies: it must not be there.", pointer, count)
-    fields = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
-    columns = _columns(fields)
-    error = verdict(columns, pa.array(fields["poison"]))
-    return pa.RecordBatch.from_arrays([*columns.values(), error], schema=ENVELOPE_SCHEMA)
+    return batch_of(rows)
 
 
 def _read_loosely(text: bytes | None) -> Row | None:
@@ -273,93 +253,23 @@ def _read_loosely(text: bytes | None) -> Row | None:
         return None
     try:
         envelope = _parse_loosely(text)
-        meta_text = _parse_meta_text(text).meta if envelope.meta else None
+        meta_text = _parse_meta_text(text).meta or {}
     except (msgspec.MsgspecError, RecursionError):
         return None
     data = bytes(envelope.data)
-    if not (data.startswith(b"{") and _shows_all_data(text, data)) or any(
-        True for _ in too_big_numbers(data)
+    if (
+        not data.startswith(b"{")
+        or not _shows_all_data(text, data)
+        or any(True for _ in too_big_numbers(data))
     ):
         return None
-    return _loose_row(envelope, data.decode(), meta_text or {})
-
-
-def _loose_row(envelope: _LooseEnvelope, data: str, meta_text: dict[str, Raw]) -> Row:
-    meta = envelope.meta or _LooseMeta()
-    dead_letter = envelope.dead_letter or _LooseDeadLetter()
     return Row(
         job=identity(envelope.job, envelope.urn),
         trace_id=envelope.trace_id,
-        data=data,
-        has_meta=envelope.meta is not None,
-        id=meta.id,
-        queue=meta.queue,
-        lang=meta.lang,
-        schema_version=meta.schema_version,
-        created_at=meta.created_at,
+        data=data.decode(),
+        meta=envelope.meta,
         extra=[(key, bytes(value).decode()) for key, value in meta_text.items() if is_extra(key)],
         attempts=envelope.attempts,
-        has_dead_letter=envelope.dead_letter is not None,
-        reason=dead_letter.reason,
-        error=dead_letter.error,
-        exception=dead_letter.exception,
-        failed_at=dead_letter.failed_at,
-        original_queue=dead_letter.original_queue,
-        dead_letter_attempts=dead_letter.attempts,
-        dead_letter_lang=dead_letter.lang,
+        dead_letter=envelope.dead_letter,
         ignored=ignored_keys(envelope.job, envelope.urn, envelope.timestamp is not UNSET, meta_text),
     )
-
-
-def _columns(fields: dict[str, Any]) -> dict[str, Any]:
-    """The columns of `Row` fields, each given as a sequence of its values."""
-    meta = [
-        _texts(fields["id"]),
-        _texts(fields["queue"]),
-        _texts(fields["lang"]),
-        pa.array(
-            [value if value is not None and value in _INT32 else None for value in fields["schema_version"]],
-            pa.int32(),
-        ),
-        _timestamps(fields["created_at"]),
-        pa.array(fields["extra"], META_TYPE.field("extra").type),
-    ]
-    dead_letter = [
-        _texts(fields["reason"]),
-        _texts(fields["error"]),
-        _texts(fields["exception"]),
-        _timestamps(fields["failed_at"]),
-        _texts(fields["original_queue"]),
-        _saturated(fields["dead_letter_attempts"]),
-        _texts(fields["dead_letter_lang"]),
-    ]
-    return {
-        "job": _texts(fields["job"]),
-        "trace_id": _texts(fields["trace_id"]),
-        "data": _texts(fields["data"]),
-        "meta": _structs(META_TYPE, meta, fields["has_meta"]),
-        "attempts": _saturated(fields["attempts"]),
-        "dead_letter": _structs(DEAD_LETTER_TYPE, dead_letter, fields["has_dead_letter"]),
-    }
-
-
-def _structs(struct_type: Any, columns: list[Any], present: Sequence[bool]) -> Any:
-    return pa.StructArray.from_arrays(columns, fields=list(struct_type), mask=pc.invert(pa.array(present)))
-
-
-def _texts(values: Sequence[str | None]) -> Any:
-    return pa.array(values, pa.string())
-
-
-def _timestamps(values: Sequence[int | None]) -> Any:
-    milliseconds = pa.array([_within(_TIMESTAMP_MS, value) for value in values], pa.int64())
-    return pc.multiply(milliseconds, 1000).cast(TIMESTAMP)
-
-
-def _within(limits: range, value: int | None) -> int | None:
-    return value if value is not None and value in limits else None
-
-
-def _saturated(values: Sequence[int | None]) -> Any:
-    low, high = _INT32[0], _INT32[-1]
-    return pa.array([None if value is None else min(max(value, low), high) for value in values], pa.int32())

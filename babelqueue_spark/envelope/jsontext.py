@@ -22,7 +22,11 @@ MAX_DEPTH = 900
 MAX_INT_DIGITS = 4300
 JSON_WHITESPACE = " \t\n\r"
 
-_SPACE = re.compile(r"[ \t\n\r]*")
+_KEY = re.compile(
+    r'[ \t\n\r]*+("(?:[^"\\\x00-\x1f]++|\\.)*+")[ \t\n\r]*+:[ \t\n\r]*+',
+)
+_FOLLOWING = re.compile(r"[ \t\n\r]*+([,}])")
+_CLOSING = re.compile(r"[ \t\n\r]*+\}")
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPE = re.compile(
@@ -58,29 +62,31 @@ class Member(NamedTuple):
     """index behind the value's last character"""
 
 
-def refuse_constant(name: str) -> Any:
-    """A `parse_constant` hook that makes `NaN` and the infinities errors, as RFC 8259 has it."""
-    raise ValueError(f"{name} is not JSON")
+class NumberError(ValueError):
+    """A number that Python's reader knows, or could read, and that an envelope must not have."""
 
 
-def bounded_int(literal: str) -> int:
-    """A `parse_int` hook: the integer, or ValueError when it is longer than MAX_INT_DIGITS."""
+def _refuse_constant(name: str) -> Any:
+    raise NumberError(f"{name} is not JSON")
+
+
+def _bounded_int(literal: str) -> int:
     if len(literal) > MAX_INT_DIGITS and len(literal.lstrip("-")) > MAX_INT_DIGITS:
-        raise ValueError("an integer is too long")
+        raise NumberError("an integer is too long")
     return int(literal)
 
 
 def _finite_float(literal: str) -> float:
     number = float(literal)
     if math.isinf(number):
-        raise ValueError("a number is out of a double's range")
+        raise NumberError("a number is out of a double's range")
     return number
 
 
 def _finite_int(literal: str) -> int:
     if len(literal) > _DOUBLE_DIGITS:
         _finite_float(literal)
-    return bounded_int(literal)
+    return _bounded_int(literal)
 
 
 def _any_int(literal: str) -> int | None:
@@ -89,8 +95,8 @@ def _any_int(literal: str) -> int | None:
 
 #: RFC 8259, with integers of bounded length; the same with finite numbers only (the rule for `data`); and
 #: whatever Python's reader can make sense of.
-STRICT = JSONDecoder(parse_constant=refuse_constant, parse_int=bounded_int)
-FINITE = JSONDecoder(parse_constant=refuse_constant, parse_int=_finite_int, parse_float=_finite_float)
+STRICT = JSONDecoder(parse_constant=_refuse_constant, parse_int=_bounded_int)
+FINITE = JSONDecoder(parse_constant=_refuse_constant, parse_int=_finite_int, parse_float=_finite_float)
 LENIENT = JSONDecoder(parse_int=_any_int)
 
 
@@ -101,22 +107,28 @@ def members(
 
     `data_decoder` reads the values of the key `data`. Raises ValueError when there is no such object.
     """
+    if not text.startswith("{", start):
+        raise ValueError("not a JSON object")
     found: list[Member] = []
-    at = _behind("{", text, start)
-    if text[at : at + 1] == "}":
-        return found, at + 1
+    closing = _CLOSING.match(text, start + 1)
+    if closing:
+        return found, closing.end()
+    end = start + 1
     while True:
-        if text[at : at + 1] != '"':
+        opening = _KEY.match(text, end)
+        if opening is None:
             raise ValueError("a key is expected")
-        key, key_end = decoder.raw_decode(text, at)
-        value_start = _behind(":", text, _skip_space(text, key_end))
+        literal = opening[1]
+        key: str = decoder.decode(literal) if "\\" in literal else literal[1:-1]
         value_decoder = data_decoder if data_decoder is not None and key == "data" else decoder
-        value, value_end = value_decoder.raw_decode(text, value_start)
-        found.append(Member(key, value, at, value_start, value_end))
-        follower = _skip_space(text, value_end)
-        if text[follower : follower + 1] == "}":
-            return found, follower + 1
-        at = _behind(",", text, follower)
+        value, value_end = value_decoder.raw_decode(text, opening.end())
+        found.append(Member(key, value, opening.start(1), opening.end(), value_end))
+        following = _FOLLOWING.match(text, value_end)
+        if following is None:
+            raise ValueError("a comma or a brace is expected")
+        end = following.end()
+        if following[1] == "}":
+            return found, end
 
 
 def document_members(
@@ -128,9 +140,9 @@ def document_members(
     """
     if too_deep(text):
         raise ValueError("nested too deep")
-    start = _skip_space(text, 0)
+    start = len(text) - len(text.lstrip(JSON_WHITESPACE))
     found, end = members(text, start=start, decoder=decoder, data_decoder=data_decoder)
-    if _skip_space(text, end) != len(text):
+    if text[end:].strip(JSON_WHITESPACE):
         raise ValueError("text follows the object")
     return found
 
@@ -163,19 +175,6 @@ def too_deep(text: str, limit: int = MAX_DEPTH) -> bool:
 def without_surrogates(text: str) -> str:
     """`text` with U+FFFD for every lone surrogate, so that it can be a string of Arrow or Spark."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
-
-
-def _behind(mark: str, text: str, at: int) -> int:
-    if text[at : at + 1] != mark:
-        raise ValueError(f"{mark!r} is expected")
-    return _skip_space(text, at + 1)
-
-
-def _skip_space(text: str, start: int) -> int:
-    if text[start : start + 1] not in JSON_WHITESPACE:
-        return start
-    match = _SPACE.match(text, start)
-    return match.end() if match else start
 
 
 def has_lone_surrogate(text: str) -> bool:

@@ -5,7 +5,7 @@ type in any of its occurrences. Its fields are then still shown where they have 
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import UNSET
 
@@ -14,22 +14,24 @@ from babelqueue_spark.envelope.jsontext import (
     FINITE,
     LENIENT,
     Member,
+    NumberError,
     document_members,
     members,
     with_room,
     without_surrogates,
 )
+from babelqueue_spark.envelope.rows import DeadLetter, Meta, Row
 
 Kind = type | Mapping[str, Any]
 
-META_KINDS: Mapping[str, Kind] = {
+META_KINDS: Mapping[str, type] = {
     "id": str,
     "queue": str,
     "lang": str,
     "schema_version": int,
     "created_at": int,
 }
-DEAD_LETTER_KINDS: Mapping[str, Kind] = {
+DEAD_LETTER_KINDS: Mapping[str, type] = {
     "reason": str,
     "error": str,
     "exception": str,
@@ -49,33 +51,6 @@ ENVELOPE_KINDS: Mapping[str, Kind] = {
 _INT64 = range(-(2**63), 2**63)
 
 
-class Row(NamedTuple):
-    """The fields of one body as plain values; times are epoch milliseconds, None is "not there"."""
-
-    job: str | None = None
-    trace_id: str | None = None
-    data: str | None = None
-    has_meta: bool = False
-    id: str | None = None
-    queue: str | None = None
-    lang: str | None = None
-    schema_version: int | None = None
-    created_at: int | None = None
-    extra: list[tuple[str, str]] = []  # noqa: RUF012 - never mutated
-    attempts: int | None = None
-    has_dead_letter: bool = False
-    reason: str | None = None
-    error: str | None = None
-    exception: str | None = None
-    failed_at: int | None = None
-    original_queue: str | None = None
-    dead_letter_attempts: int | None = None
-    dead_letter_lang: str | None = None
-    poison: bool = False
-    ignored: tuple[str, ...] = ()
-    """JSON pointers of the keys that an envelope must not have"""
-
-
 def examine(body: bytes | None, *, allow_list_data: bool = False) -> Row:
     """Read one body of any content; never raises. A body that is no JSON object gives only `poison`."""
     return Row(poison=True) if body is None else with_room(_examine, body, allow_list_data)
@@ -84,15 +59,19 @@ def examine(body: bytes | None, *, allow_list_data: bool = False) -> Row:
 def _examine(body: bytes, allow_list_data: bool) -> Row:
     text = body.decode("utf-8", "surrogateescape")
     try:
-        found = document_members(text, data_decoder=FINITE)
-        poison = not is_utf8(body) or not _well_typed(text, found, ENVELOPE_KINDS, allow_list_data)
+        found, poison = _members(text)
     except ValueError:
-        poison = True
-        try:
-            found = document_members(text, decoder=LENIENT)
-        except ValueError:
-            return Row(poison=True)
+        return Row(poison=True)
+    poison = poison or not is_utf8(body) or not _well_typed(text, found, ENVELOPE_KINDS, allow_list_data)
     return _row(text, found, poison, allow_list_data)
+
+
+def _members(text: str) -> tuple[list[Member], bool]:
+    """The members of a body, and whether one of its numbers makes it poison. ValueError: it is no object."""
+    try:
+        return document_members(text, data_decoder=FINITE), False
+    except NumberError:
+        return document_members(text, decoder=LENIENT), True
 
 
 def is_utf8(body: bytes) -> bool:
@@ -129,24 +108,12 @@ def _row(text: str, found: list[Member], poison: bool, allow_list_data: bool) ->
     dead_letter = _nested(text, last.get("dead_letter"))
     return Row(
         job=identity(_value(last, "job"), _value(last, "urn")),
-        trace_id=_string(last, "trace_id"),
+        trace_id=_of_kind(last, "trace_id", str),
         data=_data(text, last.get("data"), allow_list_data),
-        has_meta=meta is not None,
-        id=_string(meta, "id"),
-        queue=_string(meta, "queue"),
-        lang=_string(meta, "lang"),
-        schema_version=_integer(meta, "schema_version"),
-        created_at=_integer(meta, "created_at"),
-        extra=_extra(text, meta),
-        attempts=_integer(last, "attempts"),
-        has_dead_letter=dead_letter is not None,
-        reason=_string(dead_letter, "reason"),
-        error=_string(dead_letter, "error"),
-        exception=_string(dead_letter, "exception"),
-        failed_at=_integer(dead_letter, "failed_at"),
-        original_queue=_string(dead_letter, "original_queue"),
-        dead_letter_attempts=_integer(dead_letter, "attempts"),
-        dead_letter_lang=_string(dead_letter, "lang"),
+        meta=None if meta is None else Meta(**_of_kinds(meta, META_KINDS)),
+        extra=_extra(text, meta or {}),
+        attempts=_of_kind(last, "attempts", int),
+        dead_letter=None if dead_letter is None else DeadLetter(**_of_kinds(dead_letter, DEAD_LETTER_KINDS)),
         poison=poison,
         ignored=ignored_keys(_value(last, "job"), _value(last, "urn"), "timestamp" in last, meta or ()),
     )
@@ -181,14 +148,15 @@ def _value(last: dict[str, Member], key: str) -> Any:
     return last[key].value if key in last else UNSET
 
 
-def _string(last: dict[str, Member] | None, key: str) -> str | None:
-    value = _value(last or {}, key)
+def _of_kinds(last: dict[str, Member], kinds: Mapping[str, type]) -> dict[str, Any]:
+    return {key: _of_kind(last, key, kind) for key, kind in kinds.items()}
+
+
+def _of_kind(last: dict[str, Member], key: str, kind: type) -> Any:
+    value = _value(last, key)
+    if kind is int:
+        return value if type(value) is int and value in _INT64 else None
     return without_surrogates(value) if isinstance(value, str) else None
-
-
-def _integer(last: dict[str, Member] | None, key: str) -> int | None:
-    value = _value(last or {}, key)
-    return value if type(value) is int and value in _INT64 else None
 
 
 def _nested(text: str, member: Member | None) -> dict[str, Member] | None:
@@ -205,10 +173,10 @@ def _data(text: str, member: Member | None, allow_list_data: bool) -> str | None
     return "{}" if allow_list_data and member.value == [] else None
 
 
-def _extra(text: str, meta: dict[str, Member] | None) -> list[tuple[str, str]]:
+def _extra(text: str, meta: dict[str, Member]) -> list[tuple[str, str]]:
     return [
         (without_surrogates(key), without_surrogates(text[member.start : member.end]))
-        for key, member in (meta or {}).items()
+        for key, member in meta.items()
         if is_extra(key)
     ]
 
