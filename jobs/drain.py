@@ -164,7 +164,11 @@ def main(arguments: list[str] | None = None) -> int:
         job = parse(arguments)
         waiting = job.check()
         console.print(f"{job.queue}: {waiting:,} messages waiting")
-        spark = SparkSession.builder.appName(f"drain {job.queue}").getOrCreate()
+        spark = (
+            SparkSession.builder.appName(f"drain {job.queue}")
+            .config("spark.sql.shuffle.partitions", "4")  # its one shuffle counts messages by URN
+            .getOrCreate()
+        )
         with bar(console, waiting) as progress:
             task = progress.add_task(job.queue, total=waiting)
             summary = job.run(spark, lambda count: progress.advance(task, count))
