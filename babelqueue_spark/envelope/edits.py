@@ -187,9 +187,10 @@ class EditedObject:
 
 def _cuts(text: str, found: list[Member], doomed: list[Member]) -> Iterable[tuple[int, int, str]]:
     """The changes that take `doomed` out of `found`, each member with one of the commas beside it."""
+    places = {member.at for member in doomed}
     survivor = False
     for number, member in enumerate(found):
-        if member not in doomed:
+        if member.at not in places:
             survivor = True
         elif survivor:
             yield text.index(",", found[number - 1].end), member.end, ""

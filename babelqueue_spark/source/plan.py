@@ -63,12 +63,11 @@ def plan_reads(backlog: Mapping[str, int], options: Options, budget: int | None)
     usual = -(-options.max_messages // options.num_partitions)
     reads = []
     for queue, messages in shares.items():
+        partitions = min(options.num_partitions, -(-messages // _WORTH_A_PARTITION))
+        max_bytes = options.max_bytes * messages // sum(shares.values())
         if budget is None:
-            partitions = -(-messages // usual)
-            max_bytes = partitions * (options.max_bytes // options.num_partitions)
-        else:
-            partitions = min(options.num_partitions, -(-messages // _WORTH_A_PARTITION))
-            max_bytes = options.max_bytes * messages // sum(shares.values())
+            partitions = max(partitions, -(-messages // usual))
+            max_bytes = partitions * max(1, options.max_bytes // options.num_partitions)
         reads.append({"queue": queue, "partitions": partitions, "messages": messages, "bytes": max_bytes})
     return reads
 

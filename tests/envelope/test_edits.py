@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 from typing import Any
 
 import pyarrow as pa
@@ -230,6 +231,25 @@ def test_a_block_within_a_block_or_in_data_is_not_taken_for_the_block() -> None:
     assert redriven(unknown) == unknown
     nested = CANONICAL[:-1] + b',"x":' + CANONICAL[:-1] + b',"dead_letter":{}}}'
     assert redriven(nested) == nested
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        b'{"a":1' + b',"timestamp":1' * 100_000 + b"}",
+        b'{"job":"urn:a"' + b',"urn":"urn:b"' * 50_000 + b',"dead_letter":{}' * 50_000 + b"}",
+        texts(data=compact({"a": "x" * 5_000_000})),
+        texts(x=compact([[]] * 500_000)),
+        b'{"a":"' + b'\\"' * 2_500_000,
+        b"\xff" * 5_000_000,
+    ],
+    ids=lambda one: f"{one[:20]!r}",
+)
+def test_big_bodies_take_time_in_proportion(one: bytes) -> None:
+    started = time.process_time()
+    with_attempts(one, 1)
+    redriven(annotated(one))
+    assert time.process_time() - started < 12
 
 
 # --- many hops --------------------------------------------------------------------------------------------

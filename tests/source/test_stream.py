@@ -123,7 +123,8 @@ def test_progress_shows_the_backlog(spark: Any, url: str, queue: str, tmp_path: 
     publish(url, queue, (envelope(n) for n in range(42)))
     query = run(stream(spark, url, queue, tmp_path), tmp_path, lambda df, _: df.collect())
     with_data = [entry for entry in query.recentProgress if entry["numInputRows"]]
-    assert json.loads(with_data[0]["sources"][0]["endOffset"])["backlog"] == {queue: 42}
+    shown = str(with_data[0]["sources"][0]["endOffset"]).replace('"', "'")
+    assert f"'backlog': {{'{queue}': 42}}" in shown
 
 
 def test_messages_that_arrive_later_are_read(spark: Any, url: str, queue: str, tmp_path: Path) -> None:
