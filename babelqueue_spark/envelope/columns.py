@@ -50,5 +50,3 @@ CORE_META_KEYS = frozenset({"id", "queue", "lang", "schema_version", "created_at
 FORBIDDEN_META_KEYS = frozenset({"max_retries", "attempts", "source", "ts"})
 #: The only blanks of the contract. Unicode spaces are text.
 BLANKS = " \t\n\v\f\r"
-#: Rows worked on at a time where each becomes a Python object: few enough to stay in the processor's cache.
-SLICE_ROWS = 1024

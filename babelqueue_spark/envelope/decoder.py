@@ -27,7 +27,6 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from babelqueue_spark.envelope.columns import (
     ENVELOPE_SCHEMA,
     META_TYPE,
-    SLICE_ROWS,
     TIMESTAMP,
 )
 from babelqueue_spark.envelope.jsontext import MAX_INT_DIGITS, deep_rows, may_be_deep, too_big_numbers
@@ -36,6 +35,9 @@ from babelqueue_spark.envelope.rows import DeadLetter, Int64, Meta, Row, batch_o
 from babelqueue_spark.envelope.strict import examine, identity, ignored_keys, is_extra, is_utf8
 
 _logger = logging.getLogger(__name__)
+
+#: Rows parsed at a time: few enough for their objects to stay in the processor's cache.
+SLICE_ROWS = 1024
 
 _OneDigit = Annotated[int, msgspec.Meta(ge=0, le=9)]
 _ThirteenDigits = Annotated[int, msgspec.Meta(ge=10**12, lt=10**13)]

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelqueue_spark.envelope.columns import BLANKS, SCHEMA_VERSION, SLICE_ROWS
+from babelqueue_spark.envelope.columns import BLANKS, SCHEMA_VERSION
 from babelqueue_spark.envelope.jsontext import (
     FINITE,
     JSON_WHITESPACE,
@@ -25,6 +25,7 @@ from babelqueue_spark.envelope.strict import is_extra
 from babelqueue_spark.envelope.texts import dead_letter_block, digits, escaped, joined, milliseconds
 
 _COLUMNS = ("job", "trace_id", "data", "meta", "attempts")
+_CHECKED_AT_ONCE = 4096
 _skim_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
@@ -145,8 +146,8 @@ def _check_data(data: Any) -> None:
     opening = pc.ascii_ltrim(data, characters=JSON_WHITESPACE)
     _refuse(pc.invert(pc.starts_with(opening, "{")), "data", "is not a JSON object")
     texts = data.cast(pa.binary())
-    for start in range(0, len(texts), SLICE_ROWS):
-        part = texts.slice(start, SLICE_ROWS)
+    for start in range(0, len(texts), _CHECKED_AT_ONCE):
+        part = texts.slice(start, _CHECKED_AT_ONCE)
         for row in sorted(_suspects(part)):
             _check_json(start + row, "data", part[row].as_py().decode(), FINITE, MAX_DEPTH - 1)
 
