@@ -13,25 +13,26 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from babelqueue_spark.envelope import canonical
 from babelqueue_spark.envelope.columns import FORBIDDEN_META_KEYS
-from babelqueue_spark.envelope.decoder import canonical
 from babelqueue_spark.envelope.jsontext import (
     JSON_WHITESPACE,
     STRICT,
     Member,
     document_members,
     has_lone_surrogate,
+    is_utf8,
     members,
     with_room,
 )
 from babelqueue_spark.envelope.reasons import Reason
-from babelqueue_spark.envelope.strict import examine, is_usable, is_utf8
+from babelqueue_spark.envelope.strict import examine, is_usable
 from babelqueue_spark.envelope.texts import dead_letter_block, digits
 
-_ATTEMPTS = b',"attempts":'
 _BLOCK = b',"dead_letter":'
 _WRAPPERS = ({"raw", "dead_letter"}, {"raw", "raw_encoding", "dead_letter"})
 
@@ -89,9 +90,10 @@ def strip_dead_letter(bodies: Any) -> Any:
 
 
 def _stems(bodies: Any) -> tuple[Any, Any]:
-    """Which bodies are canonical and end in `,"attempts":N}`, and each body up to that N."""
-    stems = pc.binary_slice(bodies, 0, -2)
-    return pc.and_(canonical(bodies), pc.fill_null(pc.ends_with(stems, _ATTEMPTS), False)), stems
+    """Which bodies are canonical, and so end in `"attempts":N}`, and each body up to that N."""
+    usual = np.zeros(len(bodies), np.bool_)
+    usual[canonical.read(bodies).rows] = True
+    return pa.array(usual), pc.binary_slice(bodies, 0, -2)
 
 
 def _joined(*pieces: Any) -> Any:

@@ -1,11 +1,9 @@
 """Columns to bodies: canonical envelopes, as the published SDKs write them."""
 
 import json
-from collections.abc import Iterable
 from json import JSONDecoder
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,9 +13,8 @@ from babelqueue_spark.envelope.jsontext import (
     JSON_WHITESPACE,
     MAX_DEPTH,
     STRICT,
-    deep_rows,
     has_lone_surrogate,
-    too_big_numbers,
+    suspects,
     too_deep,
     with_room,
 )
@@ -26,7 +23,6 @@ from babelqueue_spark.envelope.texts import dead_letter_block, digits, escaped, 
 
 _COLUMNS = ("job", "trace_id", "data", "meta", "attempts")
 _CHECKED_AT_ONCE = 4096
-_skim_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class EnvelopeError(ValueError):
@@ -85,9 +81,8 @@ def _trimmed(column: Any, field: str) -> Any:
 
 
 def _refuse(failed: Any, field: str, reason: str) -> None:
-    row = pc.index(failed, True).as_py()
-    if row >= 0:
-        raise EnvelopeError(row, field, reason)
+    if pc.any(failed).as_py():
+        raise EnvelopeError(pc.index(failed, True).as_py(), field, reason)
 
 
 def _meta_pieces(meta: Any) -> list[Any]:
@@ -145,30 +140,10 @@ def _dead_letter_text(messages: Any) -> Any:
 def _check_data(data: Any) -> None:
     opening = pc.ascii_ltrim(data, characters=JSON_WHITESPACE)
     _refuse(pc.invert(pc.starts_with(opening, "{")), "data", "is not a JSON object")
-    texts = data.cast(pa.binary())
-    for start in range(0, len(texts), _CHECKED_AT_ONCE):
-        part = texts.slice(start, _CHECKED_AT_ONCE)
-        for row in sorted(_suspects(part)):
-            _check_json(start + row, "data", part[row].as_py().decode(), FINITE, MAX_DEPTH - 1)
-
-
-def _suspects(texts: Any) -> Iterable[int]:
-    """The rows of `texts` that a quick look does not prove to be strict JSON with finite numbers."""
-    [together] = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), b",").to_pylist()
-    if _are_fine(together, pc.binary_length(texts).to_pylist()):
-        return deep_rows(texts, MAX_DEPTH - 1)
-    values = [value.strip(JSON_WHITESPACE.encode()) for value in texts.to_pylist()]
-    fine = {row for row, value in enumerate(values) if _are_fine(value, [len(value)])}
-    return {*range(len(values))} - fine | {*deep_rows(texts, MAX_DEPTH - 1)}
-
-
-def _are_fine(together: bytes, lengths: list[int]) -> bool:
-    """Whether texts of these lengths, with commas between, are surely JSON values with finite numbers."""
-    try:
-        values = _skim_list(b"[%b]" % together)
-    except (msgspec.DecodeError, RecursionError):
-        return False
-    return list(map(len, values)) == lengths and not any(True for _ in too_big_numbers(together))
+    for start in range(0, len(data), _CHECKED_AT_ONCE):
+        part = data.slice(start, _CHECKED_AT_ONCE)
+        for row in suspects(part.cast(pa.binary()), MAX_DEPTH - 1):
+            _check_json(start + row, "data", part[row].as_py(), FINITE, MAX_DEPTH - 1)
 
 
 def _check_json(row: int, field: str, text: str, decoder: JSONDecoder, depth: int) -> None:

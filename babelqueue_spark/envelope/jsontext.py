@@ -10,7 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from json import JSONDecoder
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 T = TypeVar("T")
 
@@ -33,13 +37,9 @@ _ESCAPE = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>\\u[dD][89a-fA-F])|\\.", re.DOTALL
 )
 
-#: What a number with an exponent of three digits or more has in it, each by its first byte. (In a string,
-#: such digits would hardly be followed by one of these characters.)
-_LONG_EXPONENTS = {
-    b"e": re.compile(rb"e[0-9]{3,}[,\]} \t\r\n]"),
-    b"E": re.compile(rb"E[0-9]{3,}[,\]} \t\r\n]"),
-    b"+": re.compile(rb"\+(?<=[eE]\+)[0-9]{3,}[,\]} \t\r\n]"),
-}
+#: An exponent of as many digits may put a number out of a double's range; one of far more digits does.
+_LONG_EXPONENT, _ENDLESS_EXPONENT = 3, 16
+_ENDS_NUMBER = np.isin(np.arange(256), [*b",]} \t\r\n"])
 #: Fewer digits than these are an integer within a double's range.
 _DOUBLE_DIGITS = 300
 #: A number out of range without such an exponent has over 200 digits in a row; of those every _STRIDE-th
@@ -47,6 +47,9 @@ _DOUBLE_DIGITS = 300
 _STRIDE = 24
 _DIGITS_IN_A_ROW = b"0" * 8
 _DIGITS_TO_ZERO = bytes(ord("0") if byte in b"0123456789" else 1 for byte in range(256))
+
+_skim_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_skim = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 class Member(NamedTuple):
@@ -182,11 +185,86 @@ def has_lone_surrogate(text: str) -> bool:
     return any(escape.lastgroup == "lone" for escape in _ESCAPE.finditer(text))
 
 
-def too_big_numbers(text: bytes) -> Iterator[int]:
+def is_utf8(text: bytes) -> bool:
+    """Whether `text` is valid UTF-8."""
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def suspects(texts: Any, limit: int) -> list[int]:
+    """The rows of the binary array `texts` that a quick look does not prove to be sound.
+
+    Sound is one JSON value, of finite numbers only, nested no deeper than `limit`.
+    """
+    joined, lengths = _joined(texts)
+    rows = {*deep_rows(texts, limit), *_rows_at(too_big_numbers(joined), lengths)}
+    if not _are_values(joined, lengths):
+        rows.update(row for row, text in enumerate(texts.to_pylist()) if not _is_value(text))
+    return sorted(rows)
+
+
+def too_big_rows(texts: Any) -> set[int]:
+    """The rows of the binary array `texts` that may have a number that is no finite double."""
+    joined, lengths = _joined(texts)
+    return {*_rows_at(too_big_numbers(joined), lengths)}
+
+
+def _joined(texts: Any) -> tuple[bytes, NDArray[np.int32]]:
+    """The texts with commas between, and their lengths."""
+    [joined] = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), b",").to_pylist()
+    return joined, pc.binary_length(texts).to_numpy()
+
+
+def _rows_at(places: list[int], lengths: NDArray[np.int32]) -> list[int]:
+    """The rows that these places of the joined text belong to."""
+    rows: list[int] = np.searchsorted(np.cumsum(lengths + 1), places, side="right").tolist()
+    return rows
+
+
+def _are_values(joined: bytes, lengths: NDArray[np.int32]) -> bool:
+    """Whether texts of these lengths, `joined` with commas, are surely a JSON value each."""
+    try:
+        values = _skim_list(b"[%b]" % joined)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return [*map(len, values)] == [*lengths.tolist()]
+
+
+def _is_value(text: bytes) -> bool:
+    try:
+        _skim(text)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def too_big_numbers(text: bytes) -> list[int]:
     """Where in `text`, JSON values end to end, a number stands, or may stand, that is no finite double."""
-    for letter, exponent in _LONG_EXPONENTS.items():
-        if letter in text:
-            yield from (match.start() for match in exponent.finditer(text))
+    return [*_long_exponents(np.frombuffer(text, np.uint8)), *_endless_digits(text)]
+
+
+def _long_exponents(octets: NDArray[np.uint8]) -> Iterator[int]:
+    """Where the digits of long exponents without a minus begin.
+
+    In a string, such digits would hardly be followed by what ends a number.
+    """
+    begins = np.flatnonzero((octets | 0x20) == ord("e")) + 1
+    begins += octets.take(begins, mode="clip") == ord("+")
+    ends = begins
+    for count in range(_ENDLESS_EXPONENT):
+        following = octets.take(ends, mode="clip")
+        digit = following - np.uint8(ord("0")) <= 9
+        if count >= _LONG_EXPONENT:
+            yield from begins[_ENDS_NUMBER[following]].tolist()
+        begins, ends = begins[digit], ends[digit] + 1
+    yield from begins.tolist()
+
+
+def _endless_digits(text: bytes) -> Iterator[int]:
+    """Where there are more digits in a row than a finite double needs."""
     sample = text[::_STRIDE].translate(_DIGITS_TO_ZERO)
     first = sample.find(_DIGITS_IN_A_ROW)
     while first >= 0:
@@ -197,7 +275,7 @@ def too_big_numbers(text: bytes) -> Iterator[int]:
 
 def may_be_deep(text: bytes, limit: int = MAX_DEPTH) -> bool:
     """Whether `text` has brackets enough to be nested deeper than `limit`."""
-    return text.count(b"[") + text.count(b"{") > limit
+    return len(text) > limit and text.count(b"[") + text.count(b"{") > limit
 
 
 def deep_rows(texts: Any, limit: int = MAX_DEPTH) -> list[int]:

@@ -16,6 +16,7 @@ from babelqueue_spark.envelope.jsontext import (
     Member,
     NumberError,
     document_members,
+    is_utf8,
     members,
     with_room,
     without_surrogates,
@@ -72,15 +73,6 @@ def _members(text: str) -> tuple[list[Member], bool]:
         return document_members(text, data_decoder=FINITE), False
     except NumberError:
         return document_members(text, decoder=LENIENT), True
-
-
-def is_utf8(body: bytes) -> bool:
-    """Whether `body` is valid UTF-8."""
-    try:
-        body.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _well_typed(

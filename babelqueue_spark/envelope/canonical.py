@@ -1,0 +1,188 @@
+"""The quick way to read: bodies just as the SDKs write them, cut at the seams of the canonical envelope.
+
+All bodies of a slice are cut at once, at places found by counting quotes from both ends of a body. Where
+the text between the fields is the canonical frame, the strings hold no escape and no control character,
+and `data` by itself is a JSON object, the whole is valid JSON and the pieces are its fields: nothing is
+left to parse. A body that differs in one byte is left to the other ways (`decoder.py`).
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from babelqueue_spark.envelope.columns import DEAD_LETTER_TYPE, ENVELOPE_SCHEMA, META_TYPE, TIMESTAMP
+from babelqueue_spark.envelope.jsontext import MAX_DEPTH, is_utf8, suspects
+
+#: Rows cut at a time: few enough for what is made of them to stay in the processor's cache.
+SLICE_ROWS = 8192
+
+#: The text around the fields: job, trace_id, data, id, queue, lang, created_at, attempts.
+_FRAME = (
+    b'{"job":"',
+    b'","trace_id":"',
+    b'","data":',
+    b',"meta":{"id":"',
+    b'","queue":"',
+    b'","lang":"',
+    b'","schema_version":1,"created_at":',
+    b'},"attempts":',
+    b"}",
+)
+_FRAME_TEXT = b"".join(_FRAME)
+_FRAME_LENGTHS = np.array([len(text) for text in _FRAME])
+#: Where a body's pieces begin, frame and fields in turn: a quote, counted from the body's first one or back
+#: from its last one (-1), and the way from there.
+_BEGINS = (
+    *((2, 1), (3, 0), (6, 1), (7, 0), (9, 2)),
+    *((-20, -1), (-16, 1), (-15, 0), (-12, 1), (-11, 0), (-8, 1), (-7, 0), (-3, 2), (-2, -2), (-1, 2)),
+)
+_FEWEST_QUOTES = 30
+#: The pieces, and what lies between this body and the next one.
+_PIECES = 2 * len(_FRAME)
+_FRAME_PIECES = np.arange(0, _PIECES, 2)
+_JOB, _TRACE_ID, _DATA, _ID, _QUEUE, _LANG, _CREATED_AT, _ATTEMPTS = range(1, _PIECES - 2, 2)
+_TIME_DIGITS = 13
+_PLACE_VALUES = 10 ** np.arange(_TIME_DIGITS - 1, -1, -1, dtype=np.int64)
+_NOT_PLAIN = r"[\\\x00-\x1f]"
+_BLANK_OR_QUOTE = np.isin(np.arange(256), [ord(" "), ord('"')])
+_NO_TEXTS = pa.array([], pa.string())
+
+Rows = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+Octets = NDArray[np.uint8]
+Places = NDArray[np.int32]
+
+
+class Canonical(NamedTuple):
+    """What could be read the quick way."""
+
+    rows: Rows
+    """the rows of the canonical and acceptable bodies, ascending"""
+    columns: Any
+    """their fields, a RecordBatch of ENVELOPE_SCHEMA"""
+
+
+def read(bodies: Any) -> Canonical:
+    """Decode the canonical and acceptable envelopes among `bodies`, a binary array."""
+    found = [_read_slice(bodies, start) for start in range(0, len(bodies), SLICE_ROWS)]
+    slices = [(rows, leaves) for rows, leaves in found if len(rows)]
+    if not slices:
+        return Canonical(np.empty(0, np.intp), pa.RecordBatch.from_pylist([], ENVELOPE_SCHEMA))
+    all_rows, all_leaves = zip(*slices, strict=True)
+    columns = [pa.concat_arrays(leaf) for leaf in zip(*all_leaves, strict=True)]
+    return Canonical(np.concatenate(all_rows), _batch(columns))
+
+
+def _read_slice(bodies: Any, start: int) -> tuple[Rows, list[Any]]:
+    """The rows from `start` on that can be read, and their columns with the structs taken apart."""
+    part = bodies.slice(start, SLICE_ROWS)
+    _, offsets, values = part.buffers()
+    octets = np.frombuffer(values or b"", np.uint8)
+    bounds = np.frombuffer(offsets, np.int32)[part.offset :][: len(part) + 1]
+    rows, cuts = _cut(octets, bounds)
+    if not len(rows):
+        return rows, []
+    cut_places = pa.py_buffer(np.append(cuts, bounds[-1]))
+    pieces = pa.Array.from_buffers(pa.binary(), cuts.size, [None, cut_places, values])
+    data, *strings = (_column(pieces, piece) for piece in (_DATA, _JOB, _TRACE_ID, _ID, _QUEUE, _LANG))
+    times, attempts = _digits(octets, cuts, _CREATED_AT, _TIME_DIGITS), _digits(octets, cuts, _ATTEMPTS, 1)
+    fine = (times <= 9).all(axis=1) & (times[:, 0] > 0) & (attempts[:, 0] <= 9)
+    fine &= _framed(pieces) & _named(octets, cuts) & _plain(strings)
+    fine &= _objects(octets, cuts, data) & _utf8(part, rows)
+    leaves = [*strings, data, pa.array(times @ _PLACE_VALUES), pa.array(attempts[:, 0].astype(np.int32))]
+    if not fine.all():
+        rows, leaves = rows[fine], [leaf.filter(pa.array(fine)) for leaf in leaves]
+    return start + rows, leaves
+
+
+def _cut(octets: Octets, bounds: Places) -> tuple[Rows, Places]:
+    """The rows that could be canonical by the places of their quotes, and where their pieces begin."""
+    quotes = np.flatnonzero(octets[bounds[0] : bounds[-1]] == ord('"')).astype(np.int32) + bounds[0]
+    first = np.searchsorted(quotes, bounds)
+    rows = np.flatnonzero(np.diff(first) >= _FEWEST_QUOTES)
+    begins, ends = first[rows], first[rows + 1]
+    cuts = np.empty((len(rows), _PIECES), np.int32)
+    cuts[:, 0] = bounds[rows]
+    for piece, (quote, way) in enumerate(_BEGINS, start=1):
+        cuts[:, piece] = quotes[(begins if quote >= 0 else ends) + quote] + way
+    cuts[:, -2] = bounds[rows + 1] - 1
+    cuts[:, -1] = bounds[rows + 1]
+    lengths = np.diff(cuts, axis=1)
+    fitting = (lengths[:, ::2] == _FRAME_LENGTHS).all(axis=1)
+    fitting &= (lengths[:, _CREATED_AT] == _TIME_DIGITS) & (lengths[:, _ATTEMPTS] == 1)
+    fitting &= lengths[:, _DATA] > 0
+    return (rows, cuts) if fitting.all() else (rows[fitting], cuts[fitting])
+
+
+def _column(pieces: Any, piece: int) -> Any:
+    return pieces.take(pa.array(np.arange(piece, len(pieces), _PIECES)))
+
+
+def _digits(octets: Octets, cuts: Places, piece: int, count: int) -> Octets:
+    """The digits of a number of `count` digits, each row's in a row; what is above 9 is none."""
+    digits: Octets = octets[cuts[:, piece, None] + np.arange(count)] - np.uint8(ord("0"))
+    return digits
+
+
+def _framed(pieces: Any) -> Mask:
+    """Which rows have the text of the frame, whose lengths they have."""
+    count = len(pieces) // _PIECES
+    wanted = np.arange(0, len(pieces), _PIECES)[:, None] + _FRAME_PIECES
+    text = pieces.take(pa.array(wanted.ravel())).buffers()[2]
+    octets = np.frombuffer(text, np.uint8, count * len(_FRAME_TEXT)).reshape(count, -1)
+    framed: Mask = (octets == np.frombuffer(_FRAME_TEXT, np.uint8)).all(axis=1)
+    return framed
+
+
+def _named(octets: Octets, cuts: Places) -> Mask:
+    """Which rows have a job and a trace_id that begin with neither a blank nor the closing quote."""
+    return ~(_BLANK_OR_QUOTE[octets[cuts[:, _JOB]]] | _BLANK_OR_QUOTE[octets[cuts[:, _TRACE_ID]]])
+
+
+def _plain(strings: list[Any]) -> Mask:
+    """In which rows the strings stand as they are, without escapes and control characters."""
+    odd = [pc.match_substring_regex(column, _NOT_PLAIN) for column in strings if _has_odd(column)]
+    fine: Mask = ~np.logical_or.reduce([mask.to_numpy(zero_copy_only=False) for mask in odd] or [False])
+    return fine
+
+
+def _has_odd(column: Any) -> bool:
+    octets = np.frombuffer(column.buffers()[2] or b"", np.uint8)
+    return bool(((octets < ord(" ")) | (octets == ord("\\"))).any())
+
+
+def _objects(octets: Octets, cuts: Places, data: Any) -> Mask:
+    """Which of the texts `data` are JSON objects without limits broken."""
+    fine: Mask = (octets[cuts[:, _DATA]] == ord("{")) & (octets[cuts[:, _DATA + 1] - 1] == ord("}"))
+    fine[suspects(data, MAX_DEPTH - 1)] = False
+    return fine
+
+
+def _utf8(bodies: Any, rows: Rows) -> Mask:
+    try:
+        bodies.cast(pa.string())
+    except pa.ArrowInvalid:
+        return np.array([is_utf8(body) for body in bodies.take(pa.array(rows)).to_pylist()])
+    return np.ones(len(rows), np.bool_)
+
+
+def _batch(leaves: list[Any]) -> Any:
+    *texts, created_at, attempts = leaves
+    job, trace_id, message_id, queue, lang, data = (text.view(pa.string()) for text in texts)
+    count = len(job)
+    version = pa.repeat(pa.scalar(1, pa.int32()), count)
+    extra = pa.MapArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count + 1), _NO_TEXTS, _NO_TEXTS)
+    meta = [message_id, queue, lang, version, pc.multiply(created_at, 1000).cast(TIMESTAMP), extra]
+    columns = [
+        job,
+        trace_id,
+        data,
+        pa.StructArray.from_arrays(meta, fields=list(META_TYPE)),
+        attempts,
+        pa.nulls(count, DEAD_LETTER_TYPE),
+        pa.nulls(count, pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=ENVELOPE_SCHEMA)
