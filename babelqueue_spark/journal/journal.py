@@ -3,15 +3,14 @@
     <journalLocation>/
       journal.json               format and identity of this journal
       owner.json                 the query that may plan and commit
-      state.json                 committed and cleaned batch numbers; messages still to be redelivered
+      commits/0000000006         Spark has finished batch 6; what was cleaned, what is still to be redelivered
       batches/0000000007/
         plan.json                what batch 7 reads; written once, before Spark hears of the batch
-        00000.arrow              the deliveries of partition 0; written once, before the acknowledge
+        00000.arrow              what partition 0 claimed; written once, before the acknowledge
         00000.ack                partition 0 is acknowledged; lists what the broker will deliver again
-        00000.drop               redeliveries that partition 0 recognised and did not journal again
 
-Batch numbers start at 1 and grow by one. The driver writes plans and state, executors segments and
-marks. A file that exists is never changed, `owner.json`, `state.json` and marks excepted.
+Batch numbers start at 1 and grow by one. The driver writes plans and commits, executors segments and
+marks. A file that exists is never changed, `owner.json` and marks excepted.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from babelqueue_spark.errors import JournalError
 from babelqueue_spark.journal.stores import Store, open_store
@@ -39,6 +39,8 @@ REDELIVERY_MEMORY = 3600.0
 
 Identities = Callable[[pa.RecordBatch], list[str]]
 
+_REPEATED = "repeated"
+
 
 @dataclass
 class State:
@@ -46,13 +48,42 @@ class State:
 
     Attributes:
         committed: last batch that Spark has finished.
-        cleaned: last batch whose segments are gone.
+        cleaned: last batch whose segments may be gone.
         lost: identity of a message the broker may still redeliver → [count, epoch seconds noted].
     """
 
     committed: int = 0
     cleaned: int = 0
     lost: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What one partition claimed, as its segment keeps it.
+
+    Attributes:
+        claimed: the deliveries, all of them.
+        repeated: for each batch a mask of the redeliveries of messages that are journalled elsewhere.
+        lapses_at: epoch seconds before which the broker cannot have delivered them to anybody else.
+    """
+
+    claimed: Sequence[pa.RecordBatch]
+    repeated: Sequence[pa.BooleanArray]
+    lapses_at: float
+
+    @property
+    def fresh(self) -> list[pa.RecordBatch]:
+        """The deliveries that Spark gets to see."""
+        return self._those([pc.invert(mask) for mask in self.repeated])
+
+    @property
+    def redelivered(self) -> list[pa.RecordBatch]:
+        """The deliveries that Spark has seen or will see from elsewhere."""
+        return self._those(self.repeated)
+
+    def _those(self, masks: Iterable[pa.BooleanArray]) -> list[pa.RecordBatch]:
+        chosen = [batch.filter(mask) for batch, mask in zip(self.claimed, masks, strict=True)]
+        return [batch for batch in chosen if batch.num_rows]
 
 
 class Segment:
@@ -62,72 +93,71 @@ class Segment:
         self._store = store
         self._stem = f"{_folder(batch)}/{partition:05d}"
 
-    def read(self) -> list[pa.RecordBatch] | None:
-        """The deliveries as journalled, or None when no attempt has written the segment."""
+    def read(self) -> Holding | None:
+        """What was claimed, as journalled, or None when no attempt has written the segment."""
         content = self._store.read(f"{self._stem}.arrow")
         if content is None:
             return None
         with pa.ipc.open_file(pa.BufferReader(content)) as reader:
-            return [reader.get_batch(i) for i in range(reader.num_record_batches)]
+            batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+            lapses_at = float(reader.schema.metadata[b"lapses_at"])
+        claimed = [batch.drop_columns([_REPEATED]).replace_schema_metadata(None) for batch in batches]
+        return Holding(claimed, [batch.column(_REPEATED) for batch in batches], lapses_at)
 
-    def write(self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, lapses_at: float) -> bool:
-        """Journal the deliveries whole and durable; False when another attempt was first.
-
-        `lapses_at`: epoch seconds before which the broker cannot have delivered them to anybody else.
-        """
+    def write(self, holding: Holding, schema: pa.Schema) -> bool:
+        """Journal what was claimed (batches of `schema`), whole and durable; False when another was first."""
         writer_id = uuid.uuid4().hex
-        schema = schema.with_metadata({"lapses_at": repr(lapses_at), "writer": writer_id})
+        metadata = {"lapses_at": repr(holding.lapses_at), "writer": writer_id}
+        schema = schema.append(pa.field(_REPEATED, pa.bool_())).with_metadata(metadata)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
+            for batch, mask in zip(holding.claimed, holding.repeated, strict=True):
+                writer.write_batch(pa.RecordBatch.from_arrays([*batch.columns, mask], schema=schema))
         created = self._store.create(f"{self._stem}.arrow", sink.getvalue().to_pybytes())
         # A store may answer a request it repeated by itself with "exists", though the file is ours.
-        return created or self._metadata().get(b"writer") == writer_id.encode()
+        return created or self._writer() == writer_id.encode()
 
-    def acknowledged(self) -> bool:
-        """Whether the broker has been told; its acknowledge need not be repeated."""
-        return self._store.read(f"{self._stem}.ack") is not None
+    def _writer(self) -> bytes | None:
+        content = self._store.read(f"{self._stem}.arrow")
+        if content is None:
+            return None
+        with pa.ipc.open_file(pa.BufferReader(content)) as reader:
+            return reader.schema.metadata[b"writer"]  # type: ignore[no-any-return]
 
     def discard(self) -> None:
         """Delete the segment, which was written too late to be read."""
         self._store.remove_file(f"{self._stem}.arrow")
 
-    def mark_acknowledged(self, claimed: int, lost: Iterable[str]) -> None:
-        """Record the acknowledge of `claimed` messages; `lost` are those the broker may deliver again.
+    def acknowledged(self) -> bool:
+        """Whether the broker has been told; its acknowledge need not be repeated."""
+        return self._store.read(f"{self._stem}.ack") is not None
 
-        Two attempts may both acknowledge: a message is lost only if neither could.
+    def mark_acknowledged(self, claimed: int, lost: Iterable[str] = (), repeated: Iterable[str] = ()) -> None:
+        """Record the acknowledge of `claimed` messages.
+
+        `lost` are those the broker may deliver again, `repeated` those that were such redeliveries. Two
+        attempts may both acknowledge: a message is lost only if neither could.
         """
-        counts = Counter(lost)
-        if not self._store.create(f"{self._stem}.ack", _encode({"claimed": claimed, "lost": counts})):
-            counts &= self.lost()
-            self._store.replace(f"{self._stem}.ack", _encode({"claimed": claimed, "lost": counts}))
+        mark = {"claimed": claimed, "lost": Counter(lost), "repeated": Counter(repeated)}
+        if not self._store.create(f"{self._stem}.ack", _encode(mark)):
+            earlier = Counter(self.mark().get("lost", {}))
+            self._store.replace(f"{self._stem}.ack", _encode({**mark, "lost": Counter(lost) & earlier}))
 
-    def lost(self) -> Counter[str]:
-        """What the acknowledge could not remove from the broker."""
-        return Counter(self._mark().get("lost", {}))
-
-    def claimed(self) -> int:
-        """How many messages were claimed, recognised redeliveries included; known once acknowledged."""
-        return int(self._mark().get("claimed", 0))
-
-    def _mark(self) -> dict[str, Any]:
+    def mark(self) -> dict[str, Any]:
+        """What `mark_acknowledged` recorded; empty before."""
         return json.loads(self._store.read(f"{self._stem}.ack") or b"{}")  # type: ignore[no-any-return]
 
-    def mark_dropped(self, identities: Iterable[str]) -> None:
-        """Record the redeliveries that were recognised while this segment was claimed."""
-        self._store.replace(f"{self._stem}.drop", _encode(Counter(identities)))
-
-    def lapses_at(self) -> float:
-        """The `lapses_at` the segment was written with; infinite when it is not written."""
-        return float(self._metadata().get(b"lapses_at", "inf"))
-
-    def _metadata(self) -> dict[bytes, bytes]:
-        content = self._store.read(f"{self._stem}.arrow")
-        if content is None:
-            return {}
-        with pa.ipc.open_file(pa.BufferReader(content)) as reader:
-            return dict(reader.schema.metadata)
+    def still_to_come(self, identities: Identities, now: float) -> Counter[str]:
+        """How often the broker may deliver each message again (positive), or has done so (negative)."""
+        mark = self.mark()
+        if mark:
+            return _difference(Counter(mark["lost"]), Counter(mark["repeated"]))
+        holding = self.read()
+        if holding is None:
+            return Counter()
+        lapsed = holding.lapses_at < now + CLOCK_SKEW
+        claimed = holding.claimed if lapsed else []
+        return _difference(_named(claimed, identities), _named(holding.redelivered, identities))
 
 
 class Journal:
@@ -143,8 +173,7 @@ class Journal:
     def identity(self) -> str:
         """The id of this journal, made with it; another one means that the directory was replaced."""
         if self._identity is None:
-            with self._store.explained():
-                self._identity = self._open()
+            self._identity = self._open()
         return self._identity
 
     def _open(self) -> str:
@@ -171,10 +200,9 @@ class Journal:
             "pid": os.getpid(),
             "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
-        with self._store.explained():
-            self._store.replace("owner.json", _encode(owner))
-            self._owner = str(owner["owner"])
-            self._remove_cleaned(self.state().cleaned)
+        self._store.replace("owner.json", _encode(owner))
+        self._owner = str(owner["owner"])
+        self._remove_cleaned(self.state().cleaned)
 
     def check_owner(self) -> None:
         """`JournalError` when another query has taken the journal over since `take_over`."""
@@ -195,8 +223,7 @@ class Journal:
 
     def record_plan(self, batch: int, plan: dict[str, Any]) -> dict[str, Any]:
         """Write the plan of a batch; the one that stands afterwards, which may be an earlier one."""
-        with self._store.explained():
-            self._store.create(f"{_folder(batch)}/plan.json", _encode(plan))
+        self._store.create(f"{_folder(batch)}/plan.json", _encode(plan))
         recorded = self.plan(batch)
         if recorded is None:
             raise JournalError(f"journal {self.location} lost the plan of batch {batch} while it was written")
@@ -223,59 +250,51 @@ class Journal:
         remove, and from what earlier batches left behind; less what was recognised since.
         """
         found = Counter({name: count for name, (count, _) in self.state().lost.items()})
-        dropped: Counter[str] = Counter()
         for number in range(after + 1, batch + 1):
-            names = set(self._store.names(_folder(number)))
-            for index in _partitions(names, ".drop"):
-                dropped += _counter(self._store.read(f"{_folder(number)}/{index:05d}.drop"))
-            for index in _partitions(names, ".arrow"):
-                if (number, index) == (batch, partition):
-                    continue
-                segment = self.segment(number, index)
-                if f"{index:05d}.ack" in names:
-                    found += segment.lost()
-                elif segment.lapses_at() < now + CLOCK_SKEW:
-                    for deliveries in segment.read() or []:
-                        found.update(identities(deliveries))
-        return found - dropped
+            for index in _partitions(self._store.names(_folder(number)), ".arrow"):
+                if (number, index) != (batch, partition):
+                    found.update(self.segment(number, index).still_to_come(identities, now))
+        return +found
 
     # -- committing --------------------------------------------------------------------------------
 
     def state(self) -> State:
         """What has been committed and cleaned so far."""
-        stored = json.loads(self._store.read("state.json") or b"{}")
-        return State(
-            committed=stored.get("committed", 0),
-            cleaned=stored.get("cleaned", 0),
-            lost={name: (count, noted) for name, (count, noted) in stored.get("lost", {}).items()},
-        )
+        while numbers := self._commits():
+            content = self._store.read(_commit(numbers[-1]))
+            if content is not None:  # else a later commit has just replaced it
+                stored = json.loads(content)
+                lost = {name: (count, noted) for name, (count, noted) in stored["lost"].items()}
+                return State(committed=numbers[-1], cleaned=stored["cleaned"], lost=lost)
+        return State()
 
     def commit(self, batch: int, retention: float = 0.0) -> None:
         """Spark has finished every batch up to `batch`: clean those planned `retention` seconds ago."""
         before = self.state()
+        if batch <= before.committed:
+            return
         now = time.time()
-        committed = max(batch, before.committed)
-        lost = self._carry_lost(before, committed, now) if committed > before.committed else before.lost
         cleaned = before.cleaned
         while cleaned < batch and self._expired(cleaned + 1, now - retention):
             cleaned += 1
-        if (committed, cleaned) == (before.committed, before.cleaned):
-            return
-        after = {"committed": committed, "cleaned": cleaned, "lost": lost}
-        self._store.replace("state.json", _encode(after))
+        after = {"cleaned": cleaned, "lost": self._carry_lost(before, batch, now)}
+        self._store.create(_commit(batch), _encode(after))
+        for number in self._commits():
+            if number < batch:
+                self._store.remove_file(_commit(number))
         for number in range(before.cleaned + 1, cleaned + 1):
             self._store.remove(_folder(number))
+
+    def _commits(self) -> list[int]:
+        return sorted(int(name) for name in self._store.names("commits") if name.isdigit())
 
     def _carry_lost(self, state: State, batch: int, now: float) -> dict[str, tuple[int, float]]:
         remembered = {name: entry for name, entry in state.lost.items() if entry[1] > now - REDELIVERY_MEMORY}
         counts = Counter({name: count for name, (count, _) in remembered.items()})
         for number in range(state.committed + 1, batch + 1):
-            for name in self._store.names(_folder(number)):
-                content = self._store.read(f"{_folder(number)}/{name}")
-                if name.endswith(".ack"):
-                    counts.update(json.loads(content or b"{}").get("lost", {}))
-                elif name.endswith(".drop"):
-                    counts.subtract(_counter(content))
+            for index in _partitions(self._store.names(_folder(number)), ".ack"):
+                mark = self.segment(number, index).mark()
+                counts.update(_difference(Counter(mark["lost"]), Counter(mark["repeated"])))
         return {
             name: (count, remembered.get(name, (0, now))[1]) for name, count in counts.items() if count > 0
         }
@@ -294,6 +313,10 @@ def _folder(batch: int) -> str:
     return f"batches/{batch:010d}"
 
 
+def _commit(batch: int) -> str:
+    return f"commits/{batch:010d}"
+
+
 def _partitions(names: Iterable[str], suffix: str) -> list[int]:
     return sorted(int(name.removesuffix(suffix)) for name in names if name.endswith(suffix))
 
@@ -302,5 +325,11 @@ def _encode(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _counter(content: bytes | None) -> Counter[str]:
-    return Counter(json.loads(content)) if content else Counter()
+def _named(batches: Iterable[pa.RecordBatch], identities: Identities) -> Counter[str]:
+    return Counter(name for batch in batches for name in identities(batch))
+
+
+def _difference(left: Counter[str], right: Counter[str]) -> Counter[str]:
+    """`left` less `right`, negative counts kept."""
+    left.subtract(right)
+    return left

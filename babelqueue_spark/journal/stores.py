@@ -26,45 +26,73 @@ _ARROW_MAGIC = b"ARROW1"
 
 
 class Store(ABC):
-    """Files under one location; names are relative, with `/` between folders."""
+    """Files under one location; names are relative, with `/` between folders.
+
+    Every operation raises `JournalError`, in one line, for what the storage refuses.
+    """
+
+    _errors: tuple[type[Exception], ...] = (OSError, ValueError)
 
     def __init__(self, location: str) -> None:
         self.location = re.sub(r"://[^/@]*@", "://", location)
         """For messages: without a user's name and password."""
 
-    @abstractmethod
     def create(self, name: str, content: bytes) -> bool:
         """Write a new file whole and durable; False, and nothing written, when the name is taken."""
+        with self.explained():
+            return self._create(name, content)
 
-    @abstractmethod
     def replace(self, name: str, content: bytes) -> None:
         """Write a file whole, over the old one if there is one."""
+        with self.explained():
+            self._replace(name, content)
 
-    @abstractmethod
     def read(self, name: str) -> bytes | None:
         """The content of a file, or None where there is none."""
+        with self.explained():
+            return self._read(name)
 
-    @abstractmethod
     def names(self, folder: str) -> list[str]:
         """The names in a folder, sorted; empty where there is no such folder."""
+        with self.explained():
+            return self._names(folder)
 
-    @abstractmethod
     def remove(self, folder: str) -> None:
         """Delete a folder and all in it; silent where there is none."""
+        with self.explained():
+            self._remove(folder)
 
-    @abstractmethod
     def remove_file(self, name: str) -> None:
         """Delete one file; silent where there is none."""
+        with self.explained():
+            self._remove_file(name)
+
+    @abstractmethod
+    def _create(self, name: str, content: bytes) -> bool: ...
+
+    @abstractmethod
+    def _replace(self, name: str, content: bytes) -> None: ...
+
+    @abstractmethod
+    def _read(self, name: str) -> bytes | None: ...
+
+    @abstractmethod
+    def _names(self, folder: str) -> list[str]: ...
+
+    @abstractmethod
+    def _remove(self, folder: str) -> None: ...
+
+    @abstractmethod
+    def _remove_file(self, name: str) -> None: ...
 
     def probe(self) -> None:
         """Prove that this storage creates exclusively; `JournalError` says what is missing."""
         name = f"probe-{uuid.uuid4().hex}"
-        with self.explained():
-            try:
-                exclusive = self.create(name, b"1") and not self.create(name, b"2")
-            finally:
-                with contextlib.suppress(OSError):
-                    self.remove_file(name)
+        try:
+            exclusive = self.create(name, b"1") and not self.create(name, b"2")
+        finally:
+            with contextlib.suppress(JournalError):
+                self.remove_file(name)
         if not exclusive:
             raise JournalError(
                 f"journalLocation {self.location} is on storage that cannot create a file exclusively "
@@ -77,8 +105,9 @@ class Store(ABC):
         """Turn what the storage raises into a `JournalError` of one line."""
         try:
             yield
-        except (OSError, NotImplementedError, ValueError) as error:
+        except self._errors as error:
             cause = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            cause = " ".join(cause.split())
             raise JournalError(
                 f"journalLocation {self.location} cannot be used ({type(error).__name__}: {cause}): it must "
                 "be a directory that driver and executors can both create, read and write"
@@ -93,7 +122,7 @@ class LocalStore(Store):
         self._root = Path(location)
         self._hard_links = True
 
-    def create(self, name: str, content: bytes) -> bool:
+    def _create(self, name: str, content: bytes) -> bool:
         path = self._root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if self._hard_links:
@@ -133,7 +162,7 @@ class LocalStore(Store):
         _sync_folder(path.parent)
         return path.exists() and path.stat().st_ino == mine
 
-    def replace(self, name: str, content: bytes) -> None:
+    def _replace(self, name: str, content: bytes) -> None:
         path = self._root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         self._write_beside(path, content).replace(path)
@@ -147,7 +176,7 @@ class LocalStore(Store):
             os.fsync(file.fileno())
         return temporary
 
-    def read(self, name: str) -> bytes | None:
+    def _read(self, name: str) -> bytes | None:
         path = self._root / name
         try:
             content = path.read_bytes()
@@ -155,21 +184,23 @@ class LocalStore(Store):
             return None
         return None if _is_segment(path) and not _whole(content) else content
 
-    def names(self, folder: str) -> list[str]:
+    def _names(self, folder: str) -> list[str]:
         try:
             return sorted(entry.name for entry in os.scandir(self._root / folder) if entry.name[0] != ".")
         except FileNotFoundError:
             return []
 
-    def remove(self, folder: str) -> None:
+    def _remove(self, folder: str) -> None:
         shutil.rmtree(self._root / folder, ignore_errors=True)
 
-    def remove_file(self, name: str) -> None:
+    def _remove_file(self, name: str) -> None:
         (self._root / name).unlink(missing_ok=True)
 
 
 class FsspecStore(Store):
     """Any fsspec file system whose `pipe_file(mode="create")` is exclusive, such as S3's conditional put."""
+
+    _errors = (Exception,)  # each file system passes on its client's own
 
     def __init__(self, location: str) -> None:
         super().__init__(location)
@@ -181,7 +212,7 @@ class FsspecStore(Store):
     def _path(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}"
 
-    def create(self, name: str, content: bytes) -> bool:
+    def _create(self, name: str, content: bytes) -> bool:
         try:
             self._fs.pipe_file(self._path(name), content, mode="create")
         except FileExistsError:
@@ -192,28 +223,28 @@ class FsspecStore(Store):
             raise
         return True
 
-    def replace(self, name: str, content: bytes) -> None:
+    def _replace(self, name: str, content: bytes) -> None:
         self._fs.pipe_file(self._path(name), content)
 
-    def read(self, name: str) -> bytes | None:
+    def _read(self, name: str) -> bytes | None:
         try:
             content: bytes = self._fs.cat_file(self._path(name))
         except FileNotFoundError:
             return None
         return content
 
-    def names(self, folder: str) -> list[str]:
+    def _names(self, folder: str) -> list[str]:
         try:
             entries: list[Any] = self._fs.ls(self._path(folder), detail=False, refresh=True)
         except FileNotFoundError:
             return []
         return sorted(str(entry).rstrip("/").rpartition("/")[2] for entry in entries)
 
-    def remove(self, folder: str) -> None:
+    def _remove(self, folder: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             self._fs.rm(self._path(folder), recursive=True)
 
-    def remove_file(self, name: str) -> None:
+    def _remove_file(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             self._fs.rm_file(self._path(name))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 from babelqueue_spark.bindings import DELIVERIES, Binding
 from babelqueue_spark.bindings.base import total_bytes
 from babelqueue_spark.errors import BabelQueueError, JournalError
-from babelqueue_spark.journal import CLOCK_SKEW, Journal, Segment
+from babelqueue_spark.journal import CLOCK_SKEW, Holding, Journal, Segment
 from babelqueue_spark.options import Options
 from babelqueue_spark.source.plan import Claim
 
@@ -26,26 +27,25 @@ logger = logging.getLogger(__name__)
 def deliveries_of(claim: Claim, options: Options, journal: Journal, binding: Binding) -> list[pa.RecordBatch]:
     """The deliveries of one partition: those in the journal, or freshly claimed ones put there."""
     segment = journal.segment(claim.batch, claim.index)
-    journalled = segment.read()
-    if journalled is None:
-        written = _claim_into(segment, claim, options, journal, binding)
-        if written is not None:
-            return written
-        journalled = segment.read()
-    if journalled is None:
+    holding = segment.read()
+    mine = None if holding else _claim_into(segment, claim, options, journal, binding)
+    holding = holding or mine or segment.read()
+    if holding is None:
         raise JournalError(
             f"journal {journal.location}: partition {claim.index} of batch {claim.batch} is being written by "
             "another attempt and cannot be read yet; the task is to be repeated"
         )
     if not segment.acknowledged():
-        _acknowledge_again(segment, claim.queue, journalled, binding)
-    return journalled
+        lost = _acknowledge(claim.queue, holding, binding, connected=holding is mine)
+        repeated = [name for batch in holding.redelivered for name in binding.identities(batch)]
+        segment.mark_acknowledged(sum(batch.num_rows for batch in holding.claimed), lost, repeated)
+    return holding.fresh
 
 
 def _claim_into(
     segment: Segment, claim: Claim, options: Options, journal: Journal, binding: Binding
-) -> list[pa.RecordBatch] | None:
-    """Claim, journal and acknowledge; None when another attempt was first, whose segment stands.
+) -> Holding | None:
+    """Claim and journal; None when another attempt was first, whose segment stands.
 
     Claims are given back only where it is certain that the journal does not hold them: once the write
     has begun, an error may hide a success, and they are left to lapse.
@@ -54,11 +54,11 @@ def _claim_into(
     claimed: list[pa.RecordBatch] = []
     try:
         claimed.extend(_take(claim, options, binding))
-        fresh, repeated = _without_redeliveries(claimed, claim, journal, binding)
+        holding = Holding(claimed, _redeliveries(claimed, claim, journal, binding), lapses_at)
     except BaseException:
         _release(claim.queue, claimed, binding)
         raise
-    if not segment.write(fresh, DELIVERIES, lapses_at):
+    if not segment.write(holding, DELIVERIES):
         _release(claim.queue, claimed, binding)
         return None
     if journal.state().cleaned >= claim.batch:
@@ -68,12 +68,7 @@ def _claim_into(
             f"journal {journal.location}: batch {claim.batch} was finished by another attempt of this task, "
             "and this one came too late; its claims were given back"
         )
-    lost = _acknowledge(claim.queue, claimed, binding)
-    if repeated:
-        logger.info("queue %s: dropped %d redeliveries of journalled messages", claim.queue, len(repeated))
-        segment.mark_dropped(repeated)
-    segment.mark_acknowledged(sum(batch.num_rows for batch in claimed), lost)
-    return fresh
+    return holding
 
 
 def _take(claim: Claim, options: Options, binding: Binding) -> Iterator[pa.RecordBatch]:
@@ -90,38 +85,49 @@ def _take(claim: Claim, options: Options, binding: Binding) -> Iterator[pa.Recor
             return
 
 
-def _without_redeliveries(
+def _redeliveries(
     claimed: list[pa.RecordBatch], claim: Claim, journal: Journal, binding: Binding
-) -> tuple[list[pa.RecordBatch], list[str]]:
-    if not any(_may_repeat(batch) for batch in claimed):
-        return claimed, []
-    known = journal.redeliveries(
-        claim.committed, claim.batch, claim.index, binding.identities, now=time.time()
-    )
+) -> list[pa.BooleanArray]:
+    """For each batch a mask of the messages that are in the journal already."""
+    known: Counter[str] = Counter()
+    if any(_may_repeat(batch) for batch in claimed):
+        known = journal.redeliveries(
+            claim.committed, claim.batch, claim.index, binding.identities, now=time.time()
+        )
     if not known:
-        return claimed, []
-    fresh, repeated = [], []
-    for batch in claimed:
-        keep = []
-        for name in binding.identities(batch):
-            keep.append(known[name] == 0)
-            if known[name]:
-                known[name] -= 1
-                repeated.append(name)
-        fresh.append(batch.filter(pa.array(keep)))
-    return [batch for batch in fresh if batch.num_rows], repeated
+        return [pa.repeat(pa.scalar(False), batch.num_rows) for batch in claimed]
+    masks = [
+        pa.array([_is_known(name, known) for name in binding.identities(batch)], pa.bool_())
+        for batch in claimed
+    ]
+    count = sum(mask.true_count for mask in masks)
+    logger.info("queue %s: recognised %d redeliveries of journalled messages", claim.queue, count)
+    return masks
+
+
+def _is_known(name: str, known: Counter[str]) -> bool:
+    """Whether a message is among the known ones; each of those is used up by one redelivery."""
+    known[name] -= 1
+    return known[name] >= 0
 
 
 def _may_repeat(batch: pa.RecordBatch) -> bool:
     return bool(pc.any(pc.fill_null(batch.column("redelivered"), True)).as_py())
 
 
-def _acknowledge(queue: str, claimed: list[pa.RecordBatch], binding: Binding) -> list[str]:
-    """Acknowledge; the identities of those whose claims had lapsed, which the broker delivers again."""
+def _acknowledge(queue: str, holding: Holding, binding: Binding, *, connected: bool) -> list[str]:
+    """Acknowledge what is journalled; the identities of those which the broker delivers again.
+
+    The attempt that claimed is `connected`; another one repeats the acknowledge when that died, or is not
+    done yet. While claims cannot have lapsed, what is not there any more was acknowledged by the other.
+    """
+    if not (connected or binding.capabilities.durable_receipts):
+        return [name for batch in holding.claimed for name in binding.identities(batch)]
+    live = time.time() < holding.lapses_at - CLOCK_SKEW
     lost: list[str] = []
-    for batch in claimed:
+    for batch in holding.claimed:
         removed = binding.acknowledge(queue, batch)
-        if not pc.all(removed).as_py():
+        if not live and not pc.all(removed).as_py():
             lost += binding.identities(batch.filter(pc.invert(removed)))
     if lost:
         logger.warning(
@@ -131,25 +137,6 @@ def _acknowledge(queue: str, claimed: list[pa.RecordBatch], binding: Binding) ->
             len(lost),
         )
     return lost
-
-
-def _acknowledge_again(
-    segment: Segment, queue: str, journalled: list[pa.RecordBatch], binding: Binding
-) -> None:
-    """Another attempt journalled these, and died (or is not yet done) with its acknowledge.
-
-    As long as a claim cannot have lapsed, a message that is not there to acknowledge was acknowledged.
-    """
-    count = sum(batch.num_rows for batch in journalled)
-    if not binding.capabilities.durable_receipts:
-        lost = [name for batch in journalled for name in binding.identities(batch)]
-    elif time.time() < segment.lapses_at() - CLOCK_SKEW:
-        for batch in journalled:
-            binding.acknowledge(queue, batch)
-        lost = []
-    else:
-        lost = _acknowledge(queue, journalled, binding)
-    segment.mark_acknowledged(count, lost)
 
 
 def _release(queue: str, claimed: list[pa.RecordBatch], binding: Binding) -> None:

@@ -172,7 +172,7 @@ class _Planner:
         """The target less what the batch really claimed; nothing when it claimed nothing."""
         claimed: Counter[str] = Counter()
         for claim in claims(plan, committed=0):
-            claimed[claim.queue] += self._journal.segment(claim.batch, claim.index).claimed()
+            claimed[claim.queue] += self._journal.segment(claim.batch, claim.index).mark().get("claimed", 0)
         if not claimed.total():
             return dict.fromkeys(target, 0)
         return {queue: max(0, count - claimed[queue]) for queue, count in target.items()}

@@ -60,7 +60,7 @@ def test_messages_come_back_when_the_journal_cannot_be_written(
 ) -> None:
     publish(url, queue, (envelope(n) for n in range(10)))
     (tmp_path / "journal/batches").write_text("a file where a folder should be")
-    with pytest.raises(OSError, match="batches"):
+    with pytest.raises(JournalError, match="journalLocation"):
         attempt(url, queue, location, 0, "1s")
     (tmp_path / "journal/batches").unlink()
     moment, read = threading.Event(), 0

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from babelqueue.codec import EnvelopeCodec
 
+from babelqueue_spark.journal import Journal
 from tests.streams import WAIT, backlog, drain, envelope, numbers, publish, run, stream
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
@@ -192,10 +193,10 @@ def test_deleted_checkpoint_replays_what_was_not_proved_committed(
     _await(lambda: len(seen) == 10, query)
     publish(url, queue, (envelope(n) for n in range(10, 20)))
     _await(lambda: len(seen) == 20, query)
-    journal = json.loads((tmp_path / "journal/state.json").read_text())
+    journal = Journal(str(tmp_path / "journal"))
+    _await(lambda: journal.state().committed >= 1, query)
     query.stop()
-    assert journal["committed"] >= 1
-    committed = json.loads((tmp_path / "journal/state.json").read_text())["committed"]
+    committed = journal.state().committed
     shutil.rmtree(tmp_path / "checkpoint")
     replayed = numbers(row for batch in drain(spark, url, queue, tmp_path) for row in batch)
     assert replayed == ([] if committed == 2 else list(range(10, 20)))

@@ -70,7 +70,7 @@ def _arm() -> None:
     from babelqueue_spark.source import claiming, stream
 
     _before(claiming, "_take", "before the claim")
-    _before(claiming, "_without_redeliveries", "after the claim")
+    _before(claiming, "_redeliveries", "after the claim")
     _before(claiming, "_acknowledge", "after the journal")
     _in_the_middle(binding_class(os.environ["CRASH_BROKER"]))
     _before(Segment, "mark_acknowledged", "after the acknowledge")
