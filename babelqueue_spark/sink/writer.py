@@ -19,7 +19,8 @@ from pyspark.sql.types import StructType
 
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.options import Options
-from babelqueue_spark.sink.messages import COLUMNS, Stamp, to_messages
+from babelqueue_spark.sink.bodies import Stamp
+from babelqueue_spark.sink.messages import COLUMNS, to_messages
 
 
 @dataclass

@@ -69,6 +69,9 @@ SCHEMA = _struct(
 
 # PySpark 4.1 has no time zone here: it takes UTC.
 _IN_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+ENVELOPE = StructType(SCHEMA.fields[: SCHEMA.fieldNames().index("error") + 1])
+"""Those of them that a body holds."""
+
 _DELIVERY_FIELDS = ("id", "count", "redelivered", "enqueued_at", "key")
 
 
@@ -100,8 +103,8 @@ def to_rows(
         wanted: a schema that passed `check_schema`.
         allow_list_data: read PHP's `"data":[]` as an empty object.
     """
-    schema = to_arrow_schema(wanted, **_IN_UTC)
-    envelope = decode(deliveries.column("body"), allow_list_data=allow_list_data)
+    schema = pa.schema(arrow_fields(wanted))
+    envelope = envelope_columns(deliveries.column("body"), wanted, allow_list_data)
     arrays = []
     for field in schema:
         if field.name == "queue":
@@ -113,10 +116,23 @@ def to_rows(
         elif field.name in ("headers", "body"):
             array = deliveries.column(field.name)
         elif field.name == "attempts":
-            array = binding.attempts(envelope.column("attempts"), deliveries)
+            array = binding.attempts(envelope["attempts"], deliveries)
         else:
-            array = envelope.column(field.name)
-            if field.name == "data" and field.type != array.type:
-                array = typed(array, field.type)
+            array = envelope[field.name]
         arrays.append(array if array.type == field.type else array.cast(field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def envelope_columns(bodies: pa.Array, wanted: StructType, allow_list_data: bool) -> dict[str, pa.Array]:
+    """The columns of the envelope, `data` with its wanted type where that is not text."""
+    envelope = decode(bodies, allow_list_data=allow_list_data)
+    columns = dict(zip(envelope.schema.names, envelope.columns, strict=True))
+    for field in arrow_fields(wanted):
+        if field.name == "data" and field.type != pa.string():
+            columns["data"] = typed(columns["data"], field.type)
+    return columns
+
+
+def arrow_fields(wanted: StructType) -> list[pa.Field]:
+    """The columns in Spark's Arrow types, times in UTC."""
+    return list(to_arrow_schema(wanted, **_IN_UTC))

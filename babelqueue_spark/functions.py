@@ -1,0 +1,263 @@
+"""Column functions: the codec on any string or binary column (Kafka's `value`, files, a table).
+
+    from babelqueue_spark import functions as bq
+    rows = kafka.select(bq.decode("value").alias("envelope")).select("envelope.*")
+
+As in `pyspark.sql.functions`, a string names a column; a constant is `lit(…)`. They are
+Arrow functions and work over Spark Connect too; `register` gives them names in SQL.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, SparkSession
+from pyspark.sql.functions import lit
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import BinaryType, BooleanType, DataType, StringType, StructField, StructType
+
+from babelqueue_spark import envelope
+from babelqueue_spark.envelope.trace import trace_context as _trace_context
+from babelqueue_spark.sink.bodies import Stamp, blocks_of, bodies, texts_of
+from babelqueue_spark.source.columns import ENVELOPE, arrow_fields, envelope_columns
+
+ColumnOrName = Column | str
+ColumnFunction = Callable[..., Column]
+
+TRACE = StructType(
+    [StructField(name, StringType()) for name in ("source", "trace_id", "parent_span_id", "flags")]
+)
+"""What `trace_context` gives."""
+
+
+def decode(
+    body: ColumnOrName, data_schema: DataType | str | None = None, *, allow_empty_list_data: bool = False
+) -> Column:
+    """The envelope in a body: a struct of `ENVELOPE`, never null.
+
+    Nothing raises: `error` names what is wrong with a body (null = acceptable), the other fields hold what
+    could be read. A null body is poison.
+
+    Args:
+        body: string or binary.
+        data_schema: a type (or DDL such as `order_id BIGINT, amount DECIMAL(10,2)`) for `data`, instead of
+            its JSON text. A value that does not fit is null.
+        allow_empty_list_data: read PHP's `"data":[]` as an empty object.
+    """
+    wanted = ENVELOPE
+    if data_schema is not None:
+        kind = DataType.fromDDL(data_schema) if isinstance(data_schema, str) else data_schema
+        data = StructField("data", kind)
+        wanted = StructType([data if field.name == "data" else field for field in ENVELOPE])
+    return _udf("decode", _decoder(wanted, allow_empty_list_data), wanted)(body)
+
+
+def validate(body: ColumnOrName, *, allow_empty_list_data: bool = False) -> Column:
+    """The reason why a body is not acceptable, a code of `envelope.Reason`; null = acceptable."""
+
+    def validated(body: pa.Array) -> pa.Array:
+        return envelope.decode(body, allow_list_data=allow_empty_list_data).column("error")
+
+    return _udf("validate", validated, StringType())(body)
+
+
+def encode(message: ColumnOrName) -> Column:
+    """The body of an envelope, binary.
+
+    `message` is a struct with the fields of a write: `job` (or `urn`) and `data` (JSON text, struct or map),
+    and optionally `trace_id`, `queue`, `attempts`, `meta`, `dead_letter`. Ids that are missing are new ones
+    each time the function runs: keep the result before you use it twice. What `decode` gave can be encoded
+    again; its `error` is passed over. A null struct gives null.
+
+    A row that no reader would accept fails the query with an error that names the row and the field.
+    """
+    return _udf("encode", _encoded, BinaryType(), random=True)(message)
+
+
+def dead_letter(
+    body: ColumnOrName,
+    reason: ColumnOrName,
+    error: ColumnOrName | None = None,
+    *,
+    exception: ColumnOrName | None = None,
+    original_queue: ColumnOrName | None = None,
+    attempts: ColumnOrName | None = None,
+    lang: ColumnOrName | None = None,
+) -> Column:
+    """The body annotated with a dead letter block, binary; unchanged where `reason` is null.
+
+    Every other byte of the body stays. What is no envelope is kept whole: spliced where it is a JSON object,
+    else wrapped as `raw` (base64 with `raw_encoding` where it is no UTF-8).
+
+    Args:
+        body: string or binary.
+        reason: `poison`, `failed`, or one of yours.
+        error: message of the failure.
+        exception: its class.
+        original_queue: where the message came from; by default `meta.queue`.
+        attempts: how often it was tried; by default the body's own count.
+        lang: by default `python`.
+    """
+    given = [error, exception, original_queue, attempts, lang]
+    return _udf("dead_letter", _dead_lettered, BinaryType())(body, reason, *map(_or_null, given))
+
+
+def strip_dead_letter(body: ColumnOrName) -> Column:
+    """The body ready to be sent anew, binary: no dead letter block, `attempts` 0, `raw` unwrapped."""
+    return _udf("strip_dead_letter", envelope.strip_dead_letter, BinaryType())(body)
+
+
+def continue_trace(
+    inbound: ColumnOrName, job: ColumnOrName, data: ColumnOrName, queue: ColumnOrName | None = None
+) -> Column:
+    """The body of a message that follows another one, binary: its trace_id, a new `meta.id`, no attempts.
+
+    Args:
+        inbound: the body that is followed, string or binary; where it has no trace_id, there is a new one.
+        job: URN of the new message.
+        data: its payload: JSON text, struct or map.
+        queue: its `meta.queue`; by default that of the inbound message.
+    """
+    return _udf("continue_trace", _continued, BinaryType(), random=True)(inbound, job, data, _or_null(queue))
+
+
+def trace_context(trace_id: ColumnOrName, traceparent: ColumnOrName) -> Column:
+    """The trace that a message continues, for a tracer: a struct of `TRACE`; null where there is none.
+
+    Args:
+        trace_id: the envelope's.
+        traceparent: the header beside it, such as `headers['traceparent']`; one that is null or malformed
+            is passed over, and the trace_id counts.
+    """
+    return _udf("trace_context", _trace_context, TRACE)(trace_id, traceparent)
+
+
+def urn_matches(job: ColumnOrName, pattern: Column | str) -> Column:
+    """Whether a URN matches a pattern in which `*` stands for any text, the empty one too.
+
+    `pattern` is the pattern itself when it is a string, or a column of patterns. Null when either is.
+    """
+    return _udf("urn_matches", _matching, BooleanType())(
+        job, lit(pattern) if isinstance(pattern, str) else pattern
+    )
+
+
+def register(spark: SparkSession, prefix: str = "bq_") -> None:
+    """Make the functions callable in this session's SQL, as `bq_decode(body)` and so on.
+
+    `bq_dead_letter` takes `(body, reason [, error [, exception [, original_queue [, attempts [, lang]]]]])`,
+    `bq_encode` one struct; options of the Python functions have their defaults.
+    """
+    functions = [
+        _udf("decode", _decoder(ENVELOPE, False), ENVELOPE),
+        _udf("validate", envelope.validate, StringType()),
+        _udf("encode", _encoded, BinaryType(), random=True),
+        _udf("dead_letter", _dead_lettered, BinaryType()),
+        _udf("strip_dead_letter", envelope.strip_dead_letter, BinaryType()),
+        _udf("continue_trace", _continued, BinaryType(), random=True),
+        _udf("trace_context", _trace_context, TRACE),
+        _udf("urn_matches", _matching, BooleanType()),
+    ]
+    for function in functions:
+        spark.udf.register(prefix + function.__name__, function)
+
+
+def _udf(
+    name: str, function: Callable[..., pa.Array], returns: DataType, *, random: bool = False
+) -> ColumnFunction:
+    def columnwise(*columns: pa.Array) -> pa.Array:
+        return function(
+            *(column.cast(pa.string()) if pa.types.is_null(column.type) else column for column in columns)
+        )
+
+    columnwise.__name__ = name
+    make: Any = arrow_udf  # its annotations know atomic types only
+    made = make(columnwise, returns)
+    return made.asNondeterministic() if random else made  # type: ignore[no-any-return]
+
+
+def _or_null(column: ColumnOrName | None) -> ColumnOrName:
+    return lit(None).cast("string") if column is None else column
+
+
+# -- the same on Arrow arrays ------------------------------------------------------------------------
+
+
+def _decoder(wanted: StructType, allow_empty_list_data: bool) -> Callable[[pa.Array], pa.Array]:
+    def decoded(body: pa.Array) -> pa.Array:
+        columns = envelope_columns(body, wanted, allow_empty_list_data)
+        fields = arrow_fields(wanted)
+        return pa.StructArray.from_arrays([columns[field.name] for field in fields], fields=fields)
+
+    return decoded
+
+
+def _encoded(message: pa.StructArray) -> pa.Array:
+    given = message.drop_null()
+    rows = pa.RecordBatch.from_struct_array(given)
+    found = bodies(rows, blocks_of(rows), texts_of(rows, "queue").to_pylist(), 0, _fresh())
+    if not message.null_count:
+        return found
+    return pc.replace_with_mask(pa.nulls(len(message), pa.binary()), message.is_valid(), found)
+
+
+def _fresh() -> Stamp:
+    return Stamp(uuid.uuid4().hex)
+
+
+def _dead_lettered(
+    body: pa.Array,
+    reason: pa.Array,
+    error: pa.Array | None = None,
+    exception: pa.Array | None = None,
+    original_queue: pa.Array | None = None,
+    attempts: pa.Array | None = None,
+    lang: pa.Array | None = None,
+) -> pa.Array:
+    dead = reason.is_valid()
+    columns = envelope.decode(body)
+    count = len(body)
+    block = {
+        "reason": reason,
+        "error": _given(error, count),
+        "exception": _given(exception, count),
+        "failed_at": pa.repeat(pa.scalar(datetime.now(UTC)), count),
+        "original_queue": pc.coalesce(
+            _given(original_queue, count), pc.struct_field(columns.column("meta"), "queue")
+        ),
+        "attempts": pc.coalesce(
+            _given(attempts, count).cast(pa.int32()), columns.column("attempts"), pa.scalar(0, pa.int32())
+        ),
+        "lang": pc.fill_null(_given(lang, count), "python"),
+    }
+    fields = list(envelope.DEAD_LETTER_TYPE)
+    blocks = pa.StructArray.from_arrays(
+        [block[field.name].cast(field.type) for field in fields], fields=fields
+    )
+    binary = body.cast(pa.binary())
+    return pc.replace_with_mask(binary, dead, envelope.dead_letter(binary.filter(dead), blocks.filter(dead)))
+
+
+def _given(column: pa.Array | None, count: int) -> pa.Array:
+    return pa.nulls(count, pa.string()) if column is None else column
+
+
+def _continued(inbound: pa.Array, job: pa.Array, data: pa.Array, queue: pa.Array | None = None) -> pa.Array:
+    followed = envelope.decode(inbound)
+    queues = pc.coalesce(_given(queue, len(job)), pc.struct_field(followed.column("meta"), "queue"))
+    rows = pa.RecordBatch.from_pydict({"job": job, "data": data, "trace_id": followed.column("trace_id")})
+    return bodies(rows, blocks_of(rows), queues.to_pylist(), 0, _fresh())
+
+
+def _matching(job: pa.Array, pattern: pa.Array) -> pa.Array:
+    matches = pa.nulls(len(job), pa.bool_())
+    for each in pattern.unique().drop_null().to_pylist():
+        like = re.sub(r"([\\%_])", r"\\\1", each).replace("*", "%")
+        matches = pc.if_else(pc.equal(pattern, each), pc.match_like(job, like), matches)
+    return matches

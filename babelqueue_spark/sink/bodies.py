@@ -1,0 +1,208 @@
+"""Rows of a DataFrame as bodies: whatever an envelope needs and a row leaves out is filled in."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from babelqueue_spark.envelope import ENVELOPE_SCHEMA, EnvelopeError, dead_letter, encode
+from babelqueue_spark.errors import BabelQueueError
+
+Blocks = Sequence[dict[str, Any] | None]
+
+_META = ENVELOPE_SCHEMA.field("meta").type
+_BLOCK = ENVELOPE_SCHEMA.field("dead_letter").type
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What makes the ids and markers of a task's rows the same each time the task is run.
+
+    Attributes:
+        text: names query, batch and partition, or the run of a batch write and its partition.
+    """
+
+    text: str
+
+    def ids(self, purpose: str, first_row: int, rows: int) -> list[str]:
+        """UUIDs (version 8) of consecutive rows."""
+        digest = hashlib.blake2b(f"{purpose} {self.text}".encode(), digest_size=10).hexdigest()
+        prefix = f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-{8 | int(digest[16], 16) & 3:x}{digest[17:]}"
+        return [f"{prefix}-{row:012x}" for row in range(first_row, first_row + rows)]
+
+    def marker(self, queue: str, first_row: int) -> str:
+        """Names the chunk of rows that starts at `first_row` and goes to `queue`: 32 hex digits."""
+        return hashlib.blake2b(f"{self.text} {first_row} {queue}".encode(), digest_size=16).hexdigest()
+
+
+def bodies(
+    rows: pa.RecordBatch, blocks: Blocks, queues: Sequence[str | None], first_row: int, stamp: Stamp
+) -> pa.BinaryArray:
+    """The body of each row.
+
+    Args:
+        rows: `job` (or `urn`) and `data`, or `body` and `dead_letter`; optionally `trace_id`, `meta`,
+            `attempts`.
+        blocks: `blocks_of(rows)`.
+        queues: the queue of each row.
+        first_row: number of the first row within its task.
+        stamp: source of missing ids.
+
+    Raises:
+        BabelQueueError: a row lacks what an envelope needs; names the row.
+    """
+    kept = _texts_or_bytes(rows)
+    dead = pa.array([block is not None for block in blocks])
+    as_received = pc.and_(dead, pc.is_valid(kept))
+    encoded = _encode(rows, pc.invert(as_received), queues, first_row, stamp)
+    bodies = pc.if_else(as_received, kept, encoded)
+    if not pc.any(dead).as_py():
+        return bodies
+    annotated = dead_letter(bodies.filter(dead), _complete(rows, blocks, queues))
+    return pc.replace_with_mask(bodies, dead, annotated.cast(pa.binary()))
+
+
+def blocks_of(rows: pa.RecordBatch) -> Blocks:
+    """The dead letter block of each row, or None."""
+    column = column_of(rows, "dead_letter")
+    return [None] * rows.num_rows if column is None else column.to_pylist()
+
+
+def _texts_or_bytes(rows: pa.RecordBatch) -> pa.BinaryArray:
+    column = column_of(rows, "body")
+    return pa.nulls(rows.num_rows, pa.binary()) if column is None else column.cast(pa.binary())
+
+
+def _encode(
+    rows: pa.RecordBatch, wanted: pa.BooleanArray, queues: Sequence[str | None], first_row: int, stamp: Stamp
+) -> pa.BinaryArray:
+    """Encode the rows where `wanted`; null elsewhere."""
+    if not pc.any(wanted).as_py():
+        return pa.nulls(rows.num_rows, pa.binary())
+    messages = _messages(rows, queues, first_row, stamp)
+    everything = pc.all(wanted).as_py()
+    try:
+        encoded = encode(messages if everything else messages.filter(wanted)).cast(pa.binary())
+    except EnvelopeError as error:
+        raise BabelQueueError(
+            f"a row cannot be written as an envelope ({error}): mend it, or set its dead_letter column"
+        ) from None
+    if everything:
+        return encoded
+    return pc.replace_with_mask(pa.nulls(rows.num_rows, pa.binary()), wanted, encoded)
+
+
+def _messages(
+    rows: pa.RecordBatch, queues: Sequence[str | None], first_row: int, stamp: Stamp
+) -> pa.RecordBatch:
+    count = rows.num_rows
+    job = pc.coalesce(texts_of(rows, "job"), texts_of(rows, "urn"))
+    trace_id = _minted(texts_of(rows, "trace_id"), "trace_id", first_row, stamp)
+    now = pa.scalar(time.time_ns() // 1_000_000 * 1000, _META.field("created_at").type)
+    meta = {
+        "id": _minted(_child(rows, "meta", "id", pa.string()), "meta.id", first_row, stamp),
+        "queue": pc.coalesce(_child(rows, "meta", "queue", pa.string()), pa.array(queues, pa.string())),
+        "lang": pc.fill_null(_child(rows, "meta", "lang", pa.string()), "python"),
+        "schema_version": pc.fill_null(_child(rows, "meta", "schema_version", pa.int32()), 1),
+        "created_at": pc.fill_null(_child(rows, "meta", "created_at", now.type), now),
+        "extra": _child(rows, "meta", "extra", _META.field("extra").type),
+    }
+    attempts = column_of(rows, "attempts")
+    columns = {
+        "job": job,
+        "trace_id": trace_id,
+        "data": _data(rows),
+        "meta": pa.StructArray.from_arrays([meta[field.name] for field in _META], fields=list(_META)),
+        "attempts": pa.repeat(pa.scalar(0, pa.int32()), count)
+        if attempts is None
+        else pc.fill_null(attempts.cast(pa.int32()), 0),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _minted(given: pa.StringArray, purpose: str, first_row: int, stamp: Stamp) -> pa.StringArray:
+    if not given.null_count:
+        return given
+    return pc.coalesce(given, pa.array(stamp.ids(purpose, first_row, len(given)), pa.string()))
+
+
+def _data(rows: pa.RecordBatch) -> pa.StringArray:
+    column = column_of(rows, "data")
+    if column is None or pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return texts_of(rows, "data")
+    encoder = msgspec.json.Encoder(decimal_format="string")
+    return pa.array(
+        [
+            None if value is None else encoder.encode(_plain(value, column.type, row)).decode()
+            for row, value in enumerate(column.to_pylist())
+        ],
+        pa.string(),
+    )
+
+
+def _plain(value: Any, kind: pa.DataType, row: int) -> Any:
+    """A value without Arrow's shapes: maps as objects, null fields left out as Spark's `to_json` does."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {
+            field.name: _plain(value[field.name], field.type, row)
+            for field in kind
+            if value[field.name] is not None
+        }
+    if pa.types.is_map(kind):
+        return {str(key): _plain(item, kind.item_type, row) for key, item in value}
+    if pa.types.is_list(kind):
+        return [_plain(item, kind.value_type, row) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BabelQueueError(f"row {row} has {value} in its data, which JSON cannot carry")
+    return value
+
+
+def _complete(rows: pa.RecordBatch, blocks: Blocks, queues: Sequence[str | None]) -> pa.StructArray:
+    """The dead-letter blocks that are there, with what they leave out filled in."""
+    attempts = column_of(rows, "attempts")
+    counts = [0] * rows.num_rows if attempts is None else attempts.to_pylist()
+    now = datetime.fromtimestamp(time.time()).astimezone()
+    complete = [
+        {
+            "reason": block.get("reason") or "failed",
+            "error": block.get("error"),
+            "exception": block.get("exception"),
+            "failed_at": block.get("failed_at") or now,
+            "original_queue": queues[row],
+            "attempts": counts[row] or 0 if block.get("attempts") is None else block["attempts"],
+            "lang": block.get("lang") or "python",
+        }
+        for row, block in enumerate(blocks)
+        if block is not None
+    ]
+    return pa.array(complete, _BLOCK)
+
+
+def column_of(rows: pa.RecordBatch, name: str) -> pa.Array | None:
+    """A column of `rows`, or None where there is no such column."""
+    index = rows.schema.get_field_index(name)
+    return rows.column(index) if index >= 0 else None
+
+
+def texts_of(rows: pa.RecordBatch, name: str) -> pa.StringArray:
+    """A column of `rows` as text, null where there is no such column."""
+    column = column_of(rows, name)
+    return pa.nulls(rows.num_rows, pa.string()) if column is None else column.cast(pa.string())
+
+
+def _child(rows: pa.RecordBatch, parent: str, name: str, kind: pa.DataType) -> pa.Array:
+    column = column_of(rows, parent)
+    if column is None or column.type.get_field_index(name) < 0:
+        return pa.nulls(rows.num_rows, kind)
+    return pc.struct_field(column, name).cast(kind)
