@@ -9,11 +9,12 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.envelope.columns import BLANKS, SCHEMA_VERSION
 from babelqueue_spark.envelope.jsontext import (
-    FINITE,
+    DISTINCT,
     JSON_WHITESPACE,
     MAX_DEPTH,
     STRICT,
     has_lone_surrogate,
+    may_repeat_keys,
     suspects,
     too_deep,
     with_room,
@@ -42,8 +43,7 @@ def encode(messages: Any) -> Any:
     Columns: job, trace_id, data (the text of a JSON object), meta (struct of id, queue, lang,
     schema_version, created_at and optionally extra, whose values are JSON texts), attempts, and optionally
     dead_letter, with the types of ENVELOPE_SCHEMA; all but dead_letter and extra must have a value. The
-    blanks around job and trace_id go; data is written byte for byte as it is. Keys repeated inside data
-    are the caller's affair, as they are when reading.
+    blanks around job and trace_id go; data is written byte for byte as it is.
 
     Raises EnvelopeError for the first field found that is missing, or that readers would refuse, and for
     a column or a key of `extra` that an envelope must not have.
@@ -141,9 +141,9 @@ def _check_data(data: Any) -> None:
     opening = pc.ascii_ltrim(data, characters=JSON_WHITESPACE)
     _refuse(pc.invert(pc.starts_with(opening, "{")), "data", "is not a JSON object")
     for start in range(0, len(data), _CHECKED_AT_ONCE):
-        part = data.slice(start, _CHECKED_AT_ONCE)
-        for row in suspects(part.cast(pa.binary()), MAX_DEPTH - 1):
-            _check_json(start + row, "data", part[row].as_py(), FINITE, MAX_DEPTH - 1)
+        part = data.slice(start, _CHECKED_AT_ONCE).cast(pa.binary())
+        for row in sorted({*suspects(part, MAX_DEPTH - 1), *may_repeat_keys(part)}):
+            _check_json(start + row, "data", part[row].as_py().decode(), DISTINCT, MAX_DEPTH - 1)
 
 
 def _check_json(row: int, field: str, text: str, decoder: JSONDecoder, depth: int) -> None:
@@ -152,6 +152,6 @@ def _check_json(row: int, field: str, text: str, decoder: JSONDecoder, depth: in
     try:
         with_room(decoder.decode, text)
     except ValueError:
-        raise EnvelopeError(row, field, "is not strict JSON with finite numbers") from None
+        raise EnvelopeError(row, field, "is not strict JSON of finite numbers and distinct keys") from None
     if has_lone_surrogate(text):
         raise EnvelopeError(row, field, "has half a surrogate pair in a string")

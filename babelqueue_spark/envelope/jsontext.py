@@ -92,14 +92,27 @@ def _finite_int(literal: str) -> int:
     return _bounded_int(literal)
 
 
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a key twice")
+    return found
+
+
 def _any_int(literal: str) -> int | None:
     return int(literal) if len(literal) <= MAX_INT_DIGITS else None
 
 
-#: RFC 8259, with integers of bounded length; the same with finite numbers only (the rule for `data`); and
-#: whatever Python's reader can make sense of.
+#: RFC 8259, with integers of bounded length; the same with finite numbers only (the rule for `data`), and
+#: with no key twice in an object (what we write); and whatever Python's reader can make sense of.
 STRICT = JSONDecoder(parse_constant=_refuse_constant, parse_int=_bounded_int)
 FINITE = JSONDecoder(parse_constant=_refuse_constant, parse_int=_finite_int, parse_float=_finite_float)
+DISTINCT = JSONDecoder(
+    parse_constant=_refuse_constant,
+    parse_int=_finite_int,
+    parse_float=_finite_float,
+    object_pairs_hook=_distinct,
+)
 LENIENT = JSONDecoder(parse_int=_any_int)
 
 
@@ -204,6 +217,44 @@ def suspects(texts: Any, limit: int) -> list[int]:
     if not _are_values(joined, lengths):
         rows.update(row for row, text in enumerate(texts.to_pylist()) if not _is_value(text))
     return sorted(rows)
+
+
+def may_repeat_keys(texts: Any) -> list[int]:
+    """The rows of the binary array `texts`, JSON values each, in which an object may have a key twice.
+
+    Those with an escape or a space behind a quote; those of which two keys are equal, in whatever objects.
+    """
+    _, offsets, values = texts.buffers()
+    octets = np.frombuffer(values or b"", np.uint8)
+    bounds = np.frombuffer(offsets, np.int32)[texts.offset :][: len(texts) + 1]
+    part = octets[bounds[0] : bounds[-1]]
+    quotes = np.flatnonzero(part == ord('"')).astype(np.int32) + bounds[0]
+    following = octets.take(quotes + 1, mode="clip")
+    odd = [np.flatnonzero(part == ord("\\")) + bounds[0], quotes[following <= ord(" ")]]
+    closing = np.flatnonzero(following == ord(":"))
+    begins, ends = quotes[closing - 1] + 1, quotes[closing]
+    keys = pa.Array.from_buffers(
+        pa.binary(),
+        2 * len(ends),
+        [None, pa.py_buffer(np.append(np.stack([begins, ends], 1), ends[-1:])), values],
+    ).take(pa.array(np.arange(0, 2 * len(ends), 2)))
+    rows = np.searchsorted(bounds, np.concatenate([*odd]), side="right") - 1
+    return sorted({*rows.tolist(), *_rows_with_equal(keys, np.searchsorted(ends, bounds))})
+
+
+def _rows_with_equal(keys: Any, bounds: NDArray[np.intp]) -> Iterator[int]:
+    """The rows, each a slice of `keys` between two bounds, that have equal keys."""
+    codes = keys.dictionary_encode().indices
+    row_bounds = pa.py_buffer((4 * bounds).astype(np.int32))
+    shapes = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, [None, row_bounds, codes.buffers()[1]])
+    encoded = shapes.dictionary_encode()
+    repeats = [len({*codes}) < len(codes) for codes in map(_codes, encoded.dictionary.to_pylist())]
+    yield from np.flatnonzero(np.array(repeats, np.bool_)[encoded.indices.to_numpy()]).tolist()
+
+
+def _codes(shape: bytes) -> list[int]:
+    codes: list[int] = np.frombuffer(shape, np.int32).tolist()
+    return codes
 
 
 def too_big_rows(texts: Any) -> set[int]:

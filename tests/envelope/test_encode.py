@@ -86,12 +86,26 @@ def test_job_and_trace_id_lose_the_blanks_around_them_and_only_those() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", ["{}", ' { "a" : 1.50,\n"b":1E2 }\r\n', '{"a":"\\u00e9\\/","a":-0}', '{"a":' + "9" * 300 + "}", '{"a":1e+16}']
+    "data", ["{}", ' { "a" : 1.50,\n"b":1E2 }\r\n', '{"a":"\\u00e9\\/","b":-0}', '{"a":' + "9" * 300 + "}", '{"a":1e+16}']
 )  # fmt: skip
 def test_data_is_written_as_it_is(data: str) -> None:
     encoded = one(data=data)
     assert encoded == texts(data=data)
     assert decode(array(encoded)).column("error").null_count == 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        '{"a":{"a":1},"b":[{"a":1},{"a":2}]}',
+        '{"a":"a","b":"\\"a\\":","c":":","d":":"}',
+        '{"a" : 1, "b" : {"a" : "a"}}',
+        '{"a":":\\"a\\":1"}',
+        "{}",
+    ],
+)
+def test_a_key_may_come_again_in_another_object(data: str) -> None:
+    assert json.loads(one(data=data))["data"] == json.loads(data)
 
 
 def test_extra_keys_follow_the_core_keys_as_they_are() -> None:
@@ -137,6 +151,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
         for text in (
             *("", " ", "[]", "null", "1", '"{}"', "{", "{}}", "{},{}", '{"a":1,}', "{'a':1}", '{"a":01}'),
             *('{"a":NaN}', '{"a":-Infinity}', '{"a":1e400}', '{"a":' + "9" * 310 + "}", '{"a":' + "9" * 250 + "e99}"),
+            *('{"a":1,"a":2}', '{"a":1,"b":[{"x":1,"x":1}]}', '{"a":1,"\\u0061":2}', '{"a":1,"a" :1}', '{"":1,"":2}'),
             *('{"a":"\\ud800"}', '{"\\udc00":1}', '{"a":"\n"}', "\u00a0{}", "\v{}", "\ufeff{}", deep(MAX_DEPTH), deep(3000)),
         )
     ),
