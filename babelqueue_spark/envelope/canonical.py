@@ -1,6 +1,6 @@
 """The quick way to read: bodies just as the SDKs write them, cut at the seams of the canonical envelope.
 
-All bodies of a slice are cut at once, at places found by counting quotes from both ends of a body. Where
+All bodies of a slice are cut at once, at places found by counting keys from both ends of a body. Where
 the text between the fields is the canonical frame, the strings hold no escape and no control character,
 and `data` by itself is a JSON object, the whole is valid JSON and the pieces are its fields: nothing is
 left to parse. A body that differs in one byte is left to the other ways (`decoder.py`).
@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from babelqueue_spark.envelope.columns import DEAD_LETTER_TYPE, ENVELOPE_SCHEMA, META_TYPE, TIMESTAMP
-from babelqueue_spark.envelope.jsontext import MAX_DEPTH, is_utf8, suspects
+from babelqueue_spark.envelope.jsontext import MAX_DEPTH, is_utf8, places, suspects
 
 #: Rows cut at a time: few enough for what is made of them to stay in the processor's cache.
-SLICE_ROWS = 8192
+SLICE_ROWS = 4096
 
 #: The text around the fields: job, trace_id, data, id, queue, lang, created_at, attempts.
 _FRAME = (
@@ -33,13 +33,15 @@ _FRAME = (
 )
 _FRAME_TEXT = b"".join(_FRAME)
 _FRAME_LENGTHS = np.array([len(text) for text in _FRAME])
-#: Where a body's pieces begin, frame and fields in turn: a quote, counted from the body's first one or back
-#: from its last one (-1), and the way from there.
+#: Where a body's pieces begin, frame and fields in turn: the end of a key (`":`), counted from the body's
+#: first one or back from its last one (-1), and the way from there.
 _BEGINS = (
-    *((2, 1), (3, 0), (6, 1), (7, 0), (9, 2)),
-    *((-20, -1), (-16, 1), (-15, 0), (-12, 1), (-11, 0), (-8, 1), (-7, 0), (-3, 2), (-2, -2), (-1, 2)),
+    *((0, len('":"')), (1, -len('","trace_id')), (1, len('":"')), (2, -len('","data')), (2, len('":'))),
+    *((-7, -len(',"meta')), (-6, len('":"')), (-5, -len('","queue')), (-5, len('":"'))),
+    *((-4, -len('","lang')), (-4, len('":"')), (-3, -len('","schema_version'))),
+    *((-2, len('":')), (-1, -len('},"attempts')), (-1, len('":'))),
 )
-_FEWEST_QUOTES = 30
+_FEWEST_KEYS = 10
 #: The pieces, and what lies between this body and the next one.
 _PIECES = 2 * len(_FRAME)
 _FRAME_PIECES = np.arange(0, _PIECES, 2)
@@ -99,22 +101,27 @@ def _read_slice(bodies: Any, start: int) -> tuple[Rows, list[Any]]:
 
 
 def _cut(octets: Octets, bounds: Places) -> tuple[Rows, Places]:
-    """The rows that could be canonical by the places of their quotes, and where their pieces begin."""
-    quotes = np.flatnonzero(octets[bounds[0] : bounds[-1]] == ord('"')).astype(np.int32) + bounds[0]
-    first = np.searchsorted(quotes, bounds)
-    rows = np.flatnonzero(np.diff(first) >= _FEWEST_QUOTES)
+    """The rows that could be canonical by the places of their keys, and where their pieces begin."""
+    key_ends = bounds[0] + places(octets[bounds[0] : bounds[-1]], _ends_key, reach=1)
+    first = np.searchsorted(key_ends, bounds)
+    rows = np.flatnonzero(np.diff(first) >= _FEWEST_KEYS)
     begins, ends = first[rows], first[rows + 1]
     cuts = np.empty((len(rows), _PIECES), np.int32)
     cuts[:, 0] = bounds[rows]
-    for piece, (quote, way) in enumerate(_BEGINS, start=1):
-        cuts[:, piece] = quotes[(begins if quote >= 0 else ends) + quote] + way
+    for piece, (key, way) in enumerate(_BEGINS, start=1):
+        cuts[:, piece] = key_ends[(begins if key >= 0 else ends) + key] + way
     cuts[:, -2] = bounds[rows + 1] - 1
     cuts[:, -1] = bounds[rows + 1]
     lengths = np.diff(cuts, axis=1)
     fitting = (lengths[:, ::2] == _FRAME_LENGTHS).all(axis=1)
     fitting &= (lengths[:, _CREATED_AT] == _TIME_DIGITS) & (lengths[:, _ATTEMPTS] == 1)
-    fitting &= lengths[:, _DATA] > 0
+    fitting &= (lengths[:, 1:-1:2] >= 0).all(axis=1) & (lengths[:, _DATA] > 0)
     return (rows, cuts) if fitting.all() else (rows[fitting], cuts[fitting])
+
+
+def _ends_key(octets: Octets) -> Mask:
+    mask: Mask = (octets[:-1] == ord('"')) & (octets[1:] == ord(":"))
+    return mask
 
 
 def _column(pieces: Any, piece: int) -> Any:
@@ -131,8 +138,10 @@ def _framed(pieces: Any) -> Mask:
     """Which rows have the text of the frame, whose lengths they have."""
     count = len(pieces) // _PIECES
     wanted = np.arange(0, len(pieces), _PIECES)[:, None] + _FRAME_PIECES
-    text = pieces.take(pa.array(wanted.ravel())).buffers()[2]
-    octets = np.frombuffer(text, np.uint8, count * len(_FRAME_TEXT)).reshape(count, -1)
+    text = pieces.take(pa.array(wanted.ravel())).buffers()[2].slice(0, count * len(_FRAME_TEXT))
+    if text.equals(pa.py_buffer(_FRAME_TEXT * count)):
+        return np.ones(count, np.bool_)
+    octets = np.frombuffer(text, np.uint8).reshape(count, -1)
     framed: Mask = (octets == np.frombuffer(_FRAME_TEXT, np.uint8)).all(axis=1)
     return framed
 

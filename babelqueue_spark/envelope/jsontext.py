@@ -45,6 +45,7 @@ _DOUBLE_DIGITS = 300
 #: A number out of range without such an exponent has over 200 digits in a row; of those every _STRIDE-th
 #: byte gives at least eight.
 _STRIDE = 24
+_WINDOW = 1 << 16
 _DIGITS_IN_A_ROW = b"0" * 8
 _DIGITS_TO_ZERO = bytes(ord("0") if byte in b"0123456789" else 1 for byte in range(256))
 
@@ -228,17 +229,16 @@ def may_repeat_keys(texts: Any) -> list[int]:
     octets = np.frombuffer(values or b"", np.uint8)
     bounds = np.frombuffer(offsets, np.int32)[texts.offset :][: len(texts) + 1]
     part = octets[bounds[0] : bounds[-1]]
-    quotes = np.flatnonzero(part == ord('"')).astype(np.int32) + bounds[0]
+    quotes = places(part, lambda window: window == ord('"'), reach=0) + bounds[0]
     following = octets.take(quotes + 1, mode="clip")
-    odd = [np.flatnonzero(part == ord("\\")) + bounds[0], quotes[following <= ord(" ")]]
+    escapes = places(part, lambda window: window == ord("\\"), reach=0) + bounds[0]
+    odd = np.concatenate([escapes, quotes[following <= ord(" ")]])
     closing = np.flatnonzero(following == ord(":"))
     begins, ends = quotes[closing - 1] + 1, quotes[closing]
-    keys = pa.Array.from_buffers(
-        pa.binary(),
-        2 * len(ends),
-        [None, pa.py_buffer(np.append(np.stack([begins, ends], 1), ends[-1:])), values],
-    ).take(pa.array(np.arange(0, 2 * len(ends), 2)))
-    rows = np.searchsorted(bounds, np.concatenate([*odd]), side="right") - 1
+    bounds_of_pieces = np.append(np.stack([begins, ends], axis=1), ends[-1:]).astype(np.int32)
+    pieces = pa.Array.from_buffers(pa.binary(), 2 * len(ends), [None, pa.py_buffer(bounds_of_pieces), values])
+    keys = pieces.take(pa.array(np.arange(0, 2 * len(ends), 2)))
+    rows = np.searchsorted(bounds, odd, side="right") - 1
     return sorted({*rows.tolist(), *_rows_with_equal(keys, np.searchsorted(ends, bounds))})
 
 
@@ -302,16 +302,36 @@ def _long_exponents(octets: NDArray[np.uint8]) -> Iterator[int]:
 
     In a string, such digits would hardly be followed by what ends a number.
     """
-    begins = np.flatnonzero((octets | 0x20) == ord("e")) + 1
-    begins += octets.take(begins, mode="clip") == ord("+")
-    ends = begins
-    for count in range(_ENDLESS_EXPONENT):
+    letters = places(octets, _may_be_exponents, reach=_LONG_EXPONENT + 1)
+    begins = letters + 1 + (octets[letters + 1] == ord("+"))
+    ends = begins + _LONG_EXPONENT
+    for _ in range(_ENDLESS_EXPONENT - _LONG_EXPONENT):
         following = octets.take(ends, mode="clip")
-        digit = following - np.uint8(ord("0")) <= 9
-        if count >= _LONG_EXPONENT:
-            yield from begins[_ENDS_NUMBER[following]].tolist()
-        begins, ends = begins[digit], ends[digit] + 1
+        yield from begins[_ENDS_NUMBER[following]].tolist()
+        goes_on = following - np.uint8(ord("0")) <= 9
+        begins, ends = begins[goes_on], ends[goes_on] + 1
     yield from begins.tolist()
+
+
+def _may_be_exponents(octets: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    digit = octets - np.uint8(ord("0")) <= 9
+    three = digit[1:-2] & digit[2:-1] & digit[3:]
+    letter = (octets[:-4] | 0x20) == ord("e")
+    found: NDArray[np.bool_] = letter & (three[:-1] | ((octets[1:-3] == ord("+")) & three[1:]))
+    return found
+
+
+def places(
+    octets: NDArray[np.uint8], matches: Callable[[NDArray[np.uint8]], NDArray[np.bool_]], reach: int
+) -> NDArray[np.intp]:
+    """Where something stands in `octets`, looked for in windows that stay in the processor's cache.
+
+    `matches` tells, for all octets of a window but the last `reach`, whether it stands there; it looks at
+    that octet and at `reach` more.
+    """
+    windows = range(0, max(len(octets) - reach, 0), _WINDOW)
+    found = [start + np.flatnonzero(matches(octets[start : start + _WINDOW + reach])) for start in windows]
+    return np.concatenate(found) if found else np.empty(0, np.intp)
 
 
 def _endless_digits(text: bytes) -> Iterator[int]:
