@@ -4,7 +4,8 @@
     rows = kafka.select(bq.decode("value").alias("envelope")).select("envelope.*")
 
 As in `pyspark.sql.functions`, a string names a column; a constant is `lit(…)`. They are
-Arrow functions and work over Spark Connect too; `register` gives them names in SQL.
+Arrow functions and work over Spark Connect too; `register` gives them names in SQL. The column that a
+function makes has its name, unless you give it another.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def decode(
         kind = DataType.fromDDL(data_schema) if isinstance(data_schema, str) else data_schema
         data = StructField("data", kind)
         wanted = StructType([data if field.name == "data" else field for field in ENVELOPE])
-    return _udf("decode", _decoder(wanted, allow_empty_list_data), wanted)(body)
+    return _udf("decode", _decoder(wanted, allow_empty_list_data), wanted)(body).alias("decode")
 
 
 def validate(body: ColumnOrName, *, allow_empty_list_data: bool = False) -> Column:
@@ -64,7 +65,7 @@ def validate(body: ColumnOrName, *, allow_empty_list_data: bool = False) -> Colu
     def validated(body: pa.Array) -> pa.Array:
         return envelope.decode(body, allow_list_data=allow_empty_list_data).column("error")
 
-    return _udf("validate", validated, StringType())(body)
+    return _udf("validate", validated, StringType())(body).alias("validate")
 
 
 def encode(message: ColumnOrName) -> Column:
@@ -77,7 +78,7 @@ def encode(message: ColumnOrName) -> Column:
 
     A row that no reader would accept fails the query with an error that names the row and the field.
     """
-    return _udf("encode", _encoded, BinaryType(), random=True)(message)
+    return _udf("encode", _encoded, BinaryType(), random=True)(message).alias("encode")
 
 
 def dead_letter(
@@ -105,12 +106,16 @@ def dead_letter(
         lang: by default `python`.
     """
     given = [error, exception, original_queue, attempts, lang]
-    return _udf("dead_letter", _dead_lettered, BinaryType())(body, reason, *map(_or_null, given))
+    return _udf("dead_letter", _dead_lettered, BinaryType())(body, reason, *map(_or_null, given)).alias(
+        "dead_letter"
+    )
 
 
 def strip_dead_letter(body: ColumnOrName) -> Column:
     """The body ready to be sent anew, binary: no dead letter block, `attempts` 0, `raw` unwrapped."""
-    return _udf("strip_dead_letter", envelope.strip_dead_letter, BinaryType())(body)
+    return _udf("strip_dead_letter", envelope.strip_dead_letter, BinaryType())(body).alias(
+        "strip_dead_letter"
+    )
 
 
 def continue_trace(
@@ -124,7 +129,9 @@ def continue_trace(
         data: its payload: JSON text, struct or map.
         queue: its `meta.queue`; by default that of the inbound message.
     """
-    return _udf("continue_trace", _continued, BinaryType(), random=True)(inbound, job, data, _or_null(queue))
+    return _udf("continue_trace", _continued, BinaryType(), random=True)(
+        inbound, job, data, _or_null(queue)
+    ).alias("continue_trace")
 
 
 def trace_context(trace_id: ColumnOrName, traceparent: ColumnOrName) -> Column:
@@ -135,7 +142,7 @@ def trace_context(trace_id: ColumnOrName, traceparent: ColumnOrName) -> Column:
         traceparent: the header beside it, such as `headers['traceparent']`; one that is null or malformed
             is passed over, and the trace_id counts.
     """
-    return _udf("trace_context", _trace_context, TRACE)(trace_id, traceparent)
+    return _udf("trace_context", _trace_context, TRACE)(trace_id, traceparent).alias("trace_context")
 
 
 def urn_matches(job: ColumnOrName, pattern: Column | str) -> Column:
@@ -143,9 +150,8 @@ def urn_matches(job: ColumnOrName, pattern: Column | str) -> Column:
 
     `pattern` is the pattern itself when it is a string, or a column of patterns. Null when either is.
     """
-    return _udf("urn_matches", _matching, BooleanType())(
-        job, lit(pattern) if isinstance(pattern, str) else pattern
-    )
+    patterns = lit(pattern) if isinstance(pattern, str) else pattern
+    return _udf("urn_matches", _matching, BooleanType())(job, patterns).alias("urn_matches")
 
 
 def register(spark: SparkSession, prefix: str = "bq_") -> None:

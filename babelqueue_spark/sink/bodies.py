@@ -61,7 +61,7 @@ def bodies(
         BabelQueueError: a row lacks what an envelope needs; names the row.
     """
     kept = _texts_or_bytes(rows)
-    dead = pa.array([block is not None for block in blocks])
+    dead = pa.array([block is not None for block in blocks], pa.bool_())
     as_received = pc.and_(dead, pc.is_valid(kept))
     encoded = _encode(rows, pc.invert(as_received), queues, first_row, stamp)
     bodies = pc.if_else(as_received, kept, encoded)

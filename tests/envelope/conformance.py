@@ -43,6 +43,11 @@ def cases(section: str) -> list[tuple[str, dict[str, Any]]]:
     return [(case.get("name") or f"{section}#{index}", case) for index, case in enumerate(listed)]
 
 
+def ids(section: str) -> list[str]:
+    """The ids of the cases of a section."""
+    return [case_id for case_id, _ in cases(section)]
+
+
 def _fetch() -> None:
     _CACHE.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=_CACHE.parent) as folder:

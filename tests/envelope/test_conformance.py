@@ -19,8 +19,10 @@ from babelqueue_spark.envelope import (
     set_attempts,
     validate,
 )
+from babelqueue_spark.envelope.payload import violations
+from babelqueue_spark.worker import Backoff
 from tests.envelope.bodies import array, compact, row
-from tests.envelope.conformance import cases, fixture
+from tests.envelope.conformance import cases, fixture, manifest
 
 Case = dict[str, Any]
 MISSING = object()
@@ -224,9 +226,25 @@ def test_poison_dlq(case: Case) -> None:
     assert record.keys() == set(expected["splice_keys"])
 
 
-def test_every_codec_case_is_here() -> None:
-    sections = [
-        *("cases", "roundtrip", "data_shape", "forbidden_keys", "extension_write", "encode_reject"),
-        *("trim", "job_type", "identity_verdict", "poison_dlq"),
-    ]
-    assert sum(len(cases(section)) for section in sections) == 230
+@pytest.mark.parametrize("section", ["payload_schema", "payload_schema_unicode"])
+def test_payload_schema(section: str) -> None:
+    found = violations(
+        pa.array([compact(case["data"]) for _, case in cases(section)]), manifest()[section]["schema"]
+    )
+    assert [reason is None for reason in found.to_pylist()] == [case["valid"] for _, case in cases(section)]
+
+
+@of_section("retry_backoff")
+def test_retry_backoff(case: Case) -> None:
+    backoff = Backoff(
+        base=case["retry_backoff"],
+        multiplier=case["retry_backoff_multiplier"],
+        longest=case["retry_backoff_max"],
+        jitter=case["retry_jitter"],
+    )
+    delays = backoff.delays(pa.array([case["n"]] * 20)).to_pylist()
+    if case["retry_jitter"] == "none":
+        assert delays == [case["expect_delay_seconds"]] * 20
+    else:
+        limits = case["expect_delay_range_seconds"]
+        assert all(limits["min"] <= delay <= limits["max"] for delay in delays)
