@@ -6,10 +6,11 @@ endif
 BIN := .venv/bin
 OLDEST := .venv-oldest
 OLDEST_PYSPARK := 4.1.0
+FUZZ_BODIES ?= 1000000
 export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint types test test-fast test-oldest demo bench wheel clean
+.PHONY: help setup lint types test test-fast test-oldest demo bench fuzz wheel clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -52,7 +53,12 @@ demo: setup ## Fill a queue, read it as a stream into Parquet, look at what came
 	@$(BIN)/python -m jobs.demo
 
 bench: setup ## Measure against the peers; prints ratios
+	@scripts/provision.sh maven
 	@$(BIN)/python -m bench
+
+fuzz: setup ## The codec against FUZZ_BODIES mutated bodies, guided by coverage
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[fuzz]'
+	@$(BIN)/python -m fuzz.codec $(FUZZ_BODIES) .cache/fuzz
 
 wheel: setup ## Build wheel and source distribution into dist/
 	@$(BIN)/python -m build --quiet

@@ -7,7 +7,7 @@ from importlib import import_module
 
 from bench.table import show
 
-MODULES = ["codec", "redis"]
+MODULES = ["kafka", "codec", "redis"]
 
 
 def main(names: list[str]) -> int:

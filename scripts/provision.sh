@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Install what Python packages cannot bring: Java 17, a Redis server, Python's venv module.
+# Install what Python packages cannot bring: Java 17, a Redis server, Python's venv module;
+# with the argument `maven` also Maven, which fetches Kafka for the bench.
 # On Debian and Ubuntu through apt; elsewhere it says what is missing and stops.
 set -euo pipefail
 
@@ -8,6 +9,7 @@ java_version() { java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'; }
 if ! command -v java >/dev/null || [ "$(java_version)" -lt 17 ]; then missing+=(openjdk-17-jre-headless); fi
 command -v redis-server >/dev/null || missing+=(redis-server)
 python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
+if [ "${1:-}" = maven ] && ! command -v mvn >/dev/null; then missing+=(maven); fi
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 as_root=()

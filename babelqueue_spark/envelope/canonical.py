@@ -1,9 +1,9 @@
 """The quick way to read: bodies just as the SDKs write them, cut at the seams of the canonical envelope.
 
 All bodies of a slice are cut at once, at places found by counting keys from both ends of a body. Where
-the text between the fields is the canonical frame, the strings hold no escape and no control character,
-and `data` by itself is a JSON object, the whole is valid JSON and the pieces are its fields: nothing is
-left to parse. A body that differs in one byte is left to the other ways (`decoder.py`).
+the text between the fields is the canonical frame, the strings hold no quote, no escape and no control
+character, and `data` by itself is a JSON object, the whole is valid JSON and the pieces are its fields:
+nothing is left to parse. A body that differs in one byte is left to the other ways (`decoder.py`).
 """
 
 from typing import Any, NamedTuple
@@ -48,7 +48,7 @@ _FRAME_PIECES = np.arange(0, _PIECES, 2)
 _JOB, _TRACE_ID, _DATA, _ID, _QUEUE, _LANG, _CREATED_AT, _ATTEMPTS = range(1, _PIECES - 2, 2)
 _TIME_DIGITS = 13
 _PLACE_VALUES = 10 ** np.arange(_TIME_DIGITS - 1, -1, -1, dtype=np.int64)
-_NOT_PLAIN = r"[\\\x00-\x1f]"
+_NOT_PLAIN = r'["\\\x00-\x1f]'
 _BLANK_OR_QUOTE = np.isin(np.arange(256), [ord(" "), ord('"')])
 _NO_TEXTS = pa.array([], pa.string())
 
@@ -152,7 +152,7 @@ def _named(octets: Octets, cuts: Places) -> Mask:
 
 
 def _plain(strings: list[Any]) -> Mask:
-    """In which rows the strings stand as they are, without escapes and control characters."""
+    """In which rows the strings stand as they are, without quotes, escapes and control characters."""
     odd = [pc.match_substring_regex(column, _NOT_PLAIN) for column in strings if _has_odd(column)]
     fine: Mask = ~np.logical_or.reduce([mask.to_numpy(zero_copy_only=False) for mask in odd] or [False])
     return fine
@@ -160,7 +160,7 @@ def _plain(strings: list[Any]) -> Mask:
 
 def _has_odd(column: Any) -> bool:
     octets = np.frombuffer(column.buffers()[2] or b"", np.uint8)
-    return bool(((octets < ord(" ")) | (octets == ord("\\"))).any())
+    return bool(((octets < ord(" ")) | (octets == ord('"')) | (octets == ord("\\"))).any())
 
 
 def _objects(octets: Octets, cuts: Places, data: Any) -> Mask:

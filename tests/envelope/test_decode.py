@@ -146,6 +146,8 @@ NASTY: dict[str, tuple[bytes | None, str | None]] = {
     "data list under an escaped key, then an object": (texts(data='{}').replace(b'"job"', b'"dat\\u0061":[],"job"'), "poison"),
     "data with 0xFF, then an object": (texts(data='{"a":"?"},"data":{}').replace(b"?", b"\xff"), "poison"),
     "meta with a number as id, then without": (texts(meta=f'{{"id":5}},"meta":{meta_texts()}'), "poison"),
+    "a string that ends early": (body().replace(b'"trace_id"', b'"trace_x","trace_id"'), "poison"),
+    "a string that ends early, in the end": (body().replace(b'"queue":"', b'"queue":"a","b'), "poison"),
     "job, then a number": (texts(job='"urn:x","job":5'), "missing_urn"),
     "job number, then an URN": (texts(job='5,"job":"urn:x"'), None),
 }  # fmt: skip

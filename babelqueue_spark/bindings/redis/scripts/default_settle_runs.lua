@@ -39,13 +39,21 @@ local function in_place(head, rank, count)
     return true
 end
 
+-- Where the block of a run begins: near the head, where the oldest claims stand, or from the tail on.
+-- Equal elements may stand before it, or behind it.
+local function find(rank, count, first)
+    for _, search in ipairs({{'1', 10 * count}, {'-1', 0}}) do
+        local head = redis.call('lpos', processing, value_of(first), 'rank', search[1], 'maxlen', search[2])
+        if head and not overlaps(head, head + count - 1) and in_place(head, rank, count) then
+            return head
+        end
+    end
+end
+
 local function settle(count, first, last)
     local rank = redis.call('zrank', deadlines, first)
-    local head = redis.call('lpos', processing, value_of(first), 'rank', -1)
-    if not head or not has_all(rank, count, first, last) then
-        return '0'
-    end
-    if overlaps(head, head + count - 1) or not in_place(head, rank, count) then
+    local head = has_all(rank, count, first, last) and find(rank, count, first)
+    if not head then
         return '0'
     end
     blocks[#blocks + 1] = {first = head, last = head + count - 1, rank = rank}
@@ -62,18 +70,39 @@ for _, block in ipairs(blocks) do
     redis.call('zremrangebyrank', deadlines, block.rank, block.rank + block.last - block.first)
 end
 
-if #blocks > 0 then
-    table.sort(blocks, function(a, b) return a.first < b.first end)
+-- The elements from `start` to `stop` that belong to no block.
+local function others(start, stop)
     local kept = {}
-    for i, block in ipairs(blocks) do
-        local stop = blocks[i + 1] and blocks[i + 1].first - 1 or length - 1
-        for start = block.last + 1, stop, SLICE do
-            for _, value in ipairs(redis.call('lrange', processing, start, math.min(start + SLICE - 1, stop))) do
+    local function keep(first, last)
+        for at = first, last, SLICE do
+            for _, value in ipairs(redis.call('lrange', processing, at, math.min(at + SLICE - 1, last))) do
                 kept[#kept + 1] = value
             end
         end
     end
-    redis.call('ltrim', processing, 0, blocks[1].first - length - 1)
-    send('rpush', processing, kept)
+    for _, block in ipairs(blocks) do
+        keep(start, block.first - 1)
+        start = block.last + 1
+    end
+    keep(start, stop)
+    return kept
+end
+
+-- The list is cut off in front of the blocks or behind them, where less has to be put back.
+if #blocks > 0 then
+    table.sort(blocks, function(a, b) return a.first < b.first end)
+    local first, last = blocks[1].first, blocks[#blocks].last
+    if last < length - first then
+        local kept, reversed = others(0, last), {}
+        for i = #kept, 1, -1 do
+            reversed[#reversed + 1] = kept[i]
+        end
+        redis.call('ltrim', processing, last + 1, -1)
+        send('lpush', processing, reversed)
+    else
+        local kept = others(first, length - 1)
+        redis.call('ltrim', processing, 0, first - length - 1)
+        send('rpush', processing, kept)
+    end
 end
 return table.concat(hits)

@@ -1,0 +1,146 @@
+"""`make fuzz`: bodies that nobody thought of, through every way of the codec.
+
+    python -m fuzz.codec BODIES FOLDER
+
+An input is a few bodies, mutated from the fixtures of the conformance suite and our own nasty ones. What
+must hold: nothing raises; the quick ways read a body as the strict way does, whatever its neighbours are;
+no byte is lost in a dead letter queue; a retry changes the count; what was decoded and encoded reads the
+same. libFuzzer watches the time of each input. FOLDER keeps the corpus and the inputs that failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import atheris
+import pyarrow as pa
+import pyarrow.compute as pc
+
+with atheris.instrument_imports(include=["babelqueue_spark.envelope"]):
+    from babelqueue_spark.envelope import (
+        DEAD_LETTER_TYPE,
+        EnvelopeError,
+        dead_letter,
+        decode,
+        encode,
+        set_attempts,
+        strip_dead_letter,
+    )
+    from babelqueue_spark.envelope.rows import batch_of
+    from babelqueue_spark.envelope.strict import examine
+
+from tests.envelope.bodies import body
+from tests.envelope.conformance import suite
+from tests.envelope.test_decode import NASTY
+
+SEPARATOR = b"\x1e"
+LONGEST_INPUT = 20_000
+SECONDS_AN_INPUT = 10
+BODIES_A_ROUND = 50_000
+BLOCK = {
+    "reason": "poison",
+    "failed_at": datetime(2026, 1, 1, tzinfo=UTC),
+    "original_queue": "orders",
+    "attempts": 0,
+}
+
+
+def check(bodies: list[bytes]) -> None:
+    """Raise AssertionError unless the promises hold for these bodies, at least one."""
+    array = pa.array(bodies, pa.binary())
+    decoded = decode(array)
+    assert decoded.equals(batch_of([examine(one) for one in bodies]))
+    records = dead_letter(array, pa.array([BLOCK] * len(bodies), DEAD_LETTER_TYPE))
+    for record, back, one in zip(
+        records.to_pylist(), strip_dead_letter(records).to_pylist(), bodies, strict=True
+    ):
+        document = json.loads(record)
+        assert document["dead_letter"]["reason"] == "poison"
+        spliced = record.startswith(one.strip(b" \t\r\n")[:-1])
+        assert back == one if "raw" in document and not spliced else spliced
+    check_accepted(array.filter(decoded.column("error").is_null()))
+
+
+def check_accepted(array: Any) -> None:
+    """The promises for bodies that are acceptable."""
+    counts = pa.array([7] * len(array), pa.int32())
+    assert decode(set_attempts(array, counts)).column("attempts") == counts
+    decoded = decode(array)
+    whole = decoded.filter(has_all_of_meta(decoded))
+    try:
+        check_encoded(whole)
+    except EnvelopeError:  # of one of them at least: data of repeated keys, half of a surrogate pair
+        for number in range(whole.num_rows):
+            with contextlib.suppress(EnvelopeError):
+                check_encoded(whole.slice(number, 1))
+
+
+def check_encoded(decoded: Any) -> None:
+    """Written again, the rows of a decoded batch read the same, but for blanks around the identities."""
+    again = decode(encode(decoded.drop_columns(["error"])))
+    for name in ("data", "meta", "attempts", "dead_letter", "error"):
+        assert again.column(name) == decoded.column(name), name
+
+
+def has_all_of_meta(decoded: Any) -> Any:
+    """Which rows have what a writer asks for in `meta`; readers do not."""
+    fields = decoded.column("meta").flatten()
+    return reduce(pc.and_, [field.is_valid() for field in fields])
+
+
+def sow(corpus: Path) -> None:
+    """Write the first inputs."""
+    corpus.mkdir(parents=True, exist_ok=True)
+    seeds = [path.read_bytes() for path in sorted((suite() / "fixtures").rglob("*.json"))]
+    seeds += [one for one, _ in NASTY.values() if one is not None and len(one) < LONGEST_INPUT // 4]
+    for number in range(0, len(seeds), 3):
+        (corpus / f"seed-{number}").write_bytes(SEPARATOR.join([body(), *seeds[number : number + 3]]))
+
+
+def fuzz(bodies: int, folder: Path) -> None:
+    """Fuzz until so many bodies were checked; ends the process."""
+    logging.disable(logging.WARNING)
+    checked = 0
+
+    def one_input(content: bytes) -> None:
+        nonlocal checked
+        found = content.split(SEPARATOR)
+        check(found)
+        checked += len(found)
+        if checked >= bodies:
+            os._exit(0)
+
+    limits = [f"-max_len={LONGEST_INPUT}", f"-timeout={SECONDS_AN_INPUT}", f"-artifact_prefix={folder}/"]
+    words = f"-dict={Path(__file__).with_name('envelope.dict')}"
+    atheris.Setup([sys.argv[0], *limits, words, "-verbosity=0", str(folder / "corpus")], one_input)
+    atheris.Fuzz()
+
+
+def main(bodies: int, folder: Path) -> int:
+    """Fuzz in rounds, each a process of its own, since what watches the coverage grows; the exit code."""
+    sow(folder / "corpus")
+    for done in range(0, bodies, BODIES_A_ROUND):
+        count = min(BODIES_A_ROUND, bodies - done)
+        code = subprocess.run(
+            [sys.executable, "-m", "fuzz.codec", str(count), str(folder), "round"]
+        ).returncode
+        if code:
+            sys.stderr.write(f"fuzz: failed, the input is in {folder}\n")
+            return code
+        sys.stdout.write(f"fuzz: {done + count:,} bodies, nothing found\n")
+        sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    count, where = int(sys.argv[1]), Path(sys.argv[2])
+    sys.exit(fuzz(count, where) if sys.argv[3:] == ["round"] else main(count, where))
