@@ -7,7 +7,7 @@ from importlib import import_module
 
 from bench.table import show
 
-MODULES = ["kafka", "codec", "redis"]
+MODULES = ["codec", "from_json", "redis", "kafka"]
 
 
 def main(names: list[str]) -> int:

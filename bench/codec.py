@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 from babelqueue.codec import EnvelopeCodec
 
-from babelqueue_spark.envelope import decode, encode, set_attempts
+from babelqueue_spark.envelope import decode, encode, set_attempts, validate
 from bench.table import Row, rate, row, show
 
 BODIES = 100_000
@@ -39,17 +39,22 @@ class Envelope(msgspec.Struct, gc=False):
     attempts: int
 
 
-def body(number: int) -> bytes:
-    """A canonical body of about 420 bytes."""
+def body(number: int, note: int = 60) -> bytes:
+    """A canonical body of about 360 bytes and a note of so many more."""
     data = {
         "order_id": number,
         "amount": 99.9,
         "customer": str(uuid.uuid4()),
-        "note": "größe " + "x" * 60,
+        "note": "größe " + "x" * note,
         "items": [{"sku": f"a{number}", "n": 2}],
     }
     envelope = EnvelopeCodec.make("urn:babel:orders:created", data, queue="orders")
     return EnvelopeCodec.encode(envelope).encode()
+
+
+def small(number: int) -> bytes:
+    """A canonical body of about 240 bytes."""
+    return EnvelopeCodec.encode(EnvelopeCodec.make("urn:b:o:c", {"id": number}, queue="orders")).encode()
 
 
 def spaced(one: bytes) -> bytes:
@@ -60,41 +65,69 @@ def spaced(one: bytes) -> bytes:
 def rows() -> list[Row]:
     """The codec rows of the design, and some that it has no floor for."""
     bodies = [body(number) for number in range(BODIES)]
+    return [
+        *of_size("240-byte", [small(number) for number in range(BODIES)], floors=False),
+        *of_size("420-byte", bodies, floors=True),
+        *of_size("4-kB", [body(number, 3600) for number in range(BODIES // 10)], floors=False),
+        *of_kind(bodies),
+    ]
+
+
+def of_size(size: str, bodies: list[bytes], *, floors: bool) -> list[Row]:
+    """Bodies of one size against the peers."""
     texts = [one.decode() for one in bodies[:SLOW_BODIES]]
     parsed = [json.loads(one) for one in texts]
     array = pa.array(bodies, pa.binary())
     columns = decode(array).drop_columns(["error"])
-    counts = pa.array([1] * BATCH, pa.int32())
     parse = msgspec.json.Decoder(Envelope).decode
+    rates = in_turns(
+        {
+            "bare": (len(bodies), lambda: [parse(one) for one in bodies]),
+            "decode": (len(bodies), in_batches(decode, array)),
+            "validate": (len(bodies), in_batches(validate, array)),
+            "SDK decode": (len(texts), lambda: [accepted(one) for one in texts]),
+            "encode": (len(bodies), in_batches(encode, columns)),
+            "SDK encode": (len(texts), lambda: [EnvelopeCodec.encode(one) for one in parsed]),
+        }
+    )
+    wanted = {"bare": 0.5, "SDK decode": 3, "SDK encode": 10} if floors else {}
+    against = [
+        ("decode", "bare", "bare msgspec, Structs kept"),
+        ("decode", "SDK decode", "SDK decode + accepts"),
+        ("validate", "SDK decode", "SDK decode + accepts"),
+        ("encode", "SDK encode", "SDK encode"),
+    ]
+    return [
+        row(f"{ours}, {size} bodies", rates[ours], name, rates[theirs], wanted.get(theirs))
+        for ours, theirs, name in against
+    ]
+
+
+def of_kind(bodies: list[bytes]) -> list[Row]:
+    """Bodies that are not canonical, against canonical ones of the same size."""
     mixed = [BAD[number // 100 % len(BAD)] if number % 100 == 0 else one for number, one in enumerate(bodies)]
-    others = {
+    kinds = {
+        "canonical": bodies,
         "decode, 1 % bad": mixed,
         "decode, json.dumps style": [spaced(one) for one in bodies],
         "decode, dead letters": [one[:-1] + b',"dead_letter":{"reason":"failed"}}' for one in bodies],
         "decode, all bad": [one[:-1] for one in bodies],
     }
-    works: dict[str, tuple[int, Callable[[], Any]]] = {
-        "bare": (BODIES, lambda: [parse(one) for one in bodies]),
-        "decode": (BODIES, in_batches(decode, array)),
-        "SDK decode": (SLOW_BODIES, lambda: [accepted(one) for one in texts]),
-        "encode": (BODIES, in_batches(encode, columns)),
-        "SDK encode": (SLOW_BODIES, lambda: [EnvelopeCodec.encode(one) for one in parsed]),
-        "set attempts": (BODIES, in_batches(lambda batch: set_attempts(batch, counts), array)),
-    }
-    works |= {work: (BODIES, in_batches(decode, pa.array(other))) for work, other in others.items()}
+    counts = pa.array([1] * BATCH, pa.int32())
+    works = {kind: (BODIES, in_batches(decode, pa.array(found))) for kind, found in kinds.items()}
+    works["set attempts"] = (
+        BODIES,
+        in_batches(lambda batch: set_attempts(batch, counts[: len(batch)]), pa.array(bodies)),
+    )
     rates = in_turns(works)
-    return [
-        row("decode to columns", rates["decode"], "bare msgspec, Structs kept", rates["bare"], 0.5),
-        row("decode to columns", rates["decode"], "SDK decode + accepts", rates["SDK decode"], 3),
-        row("encode columns", rates["encode"], "SDK encode", rates["SDK encode"], 10),
-        *(row(work, rates[work], "decode to columns", rates["decode"], None) for work in others),
-        row("set attempts", rates["set attempts"], "SDK encode", rates["SDK encode"], None),
-    ]
+    canonical = rates.pop("canonical")
+    return [row(work, ours, "decode, 420-byte bodies", canonical, None) for work, ours in rates.items()]
 
 
 def in_batches(work: Callable[[Any], Any], rows: Any) -> Callable[[], Any]:
     """The work on each batch of these rows."""
-    batches = [rows.slice(start, BATCH) for start in range(0, BODIES, BATCH)]
+    count = rows.num_rows if isinstance(rows, pa.RecordBatch) else len(rows)
+    batches = [rows.slice(start, BATCH) for start in range(0, count, BATCH)]
     return lambda: [work(batch) for batch in batches]
 
 

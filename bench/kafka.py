@@ -22,7 +22,7 @@ import redis as client
 from pyspark.sql.functions import col, from_json
 
 from bench import redis
-from bench.redis import MESSAGES, PER_TRIGGER, body, session
+from bench.redis import PER_TRIGGER, body, session
 from bench.table import Row, row
 from tests.servers import RedisServer, StartError, await_ready, free_port
 
@@ -30,6 +30,7 @@ from tests.servers import RedisServer, StartError, await_ready, free_port
 WARM_ROUNDS = 5
 ROUNDS = 3
 PARTITIONS = 4
+MESSAGES = 500_000
 TOPIC = "bench"
 ENVELOPE = """
 job STRING, trace_id STRING, data STRING, attempts INT,

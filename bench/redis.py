@@ -18,7 +18,8 @@ from bench.table import Row, rate, row
 from tests.servers import RedisServer
 from tests.streams import outgoing
 
-MESSAGES = 500_000
+MESSAGES = 1_000_000
+FEW = 10_000
 PER_TRIGGER = 100_000
 SLOW_MESSAGES = 3_000
 CHUNK = 1_000
@@ -45,31 +46,27 @@ def rows() -> list[Row]:
         redis = client.Redis.from_url(server.url)
         bodies = [body(number) for number in range(MESSAGES)]
         spark = session()
-        read(spark, server.url, "warm", redis, bodies[: 2 * PER_TRIGGER], Path(folder) / "warm")
-        streamed, memory = read(spark, server.url, "many", redis, bodies, Path(folder) / "many")
-        few, few_memory = read(
-            spark, server.url, "few", redis, bodies[:10_000], Path(folder) / "few", repeats=5
-        )
-        published = publish(server.url, bodies[:PER_TRIGGER])
-        found = [
-            row(
-                "Redis to DataFrame, local[2]", streamed, "SDK pop and ack", sdk_loop(server.url, bodies), 30
-            ),
-            row(
-                "Redis to DataFrame, local[2]",
-                streamed,
-                "bare Lua claim and msgspec",
-                bare_loop(redis, bodies),
-                0.4,
-            ),
-            row(
-                "Redis publish", published, "bare variadic RPUSH", bare_push(redis, bodies[:PER_TRIGGER]), 0.3
-            ),
-            row(f"Redis to DataFrame, {MESSAGES:,} queued", streamed, "the same, 10,000 queued", few, None),
-            row("worker memory, MiB, many queued", memory, "few queued", few_memory, None),
-        ]
+
+        def reading(count: int, repeats: int) -> tuple[float, float]:
+            place = Path(folder) / f"{count}-{repeats}"
+            return read(spark, server.url, place.name, redis, bodies[:count], place, repeats)
+
+        _, memory_of_few = reading(FEW, repeats=1)
+        reading(2 * PER_TRIGGER, repeats=1)
+        few, _ = reading(FEW, repeats=5)
+        streamed, memory = reading(MESSAGES, repeats=1)
         spark.stop()
-        return found
+        some = bodies[:PER_TRIGGER]
+        work = "Redis to DataFrame, local[2]"
+        return [
+            row(work, streamed, "SDK pop and ack", sdk_loop(server.url, some), 30),
+            row(work, streamed, "bare Lua claim and msgspec", bare_loop(redis, some), 0.4),
+            row(
+                "Redis publish", publish(server.url, some), "bare variadic RPUSH", bare_push(redis, some), 0.3
+            ),
+            row(f"{work}, {MESSAGES:,} queued", streamed, f"the same, {FEW:,} queued", few, 0.8),
+            row(f"worker memory, MiB, {FEW:,} queued", memory_of_few, f"{MESSAGES:,} queued", memory, 0.8),
+        ]
 
 
 def session() -> Any:
@@ -89,7 +86,7 @@ def session() -> Any:
 
 
 def read(
-    spark: Any, url: str, queue: str, redis: client.Redis, bodies: list[bytes], folder: Path, repeats: int = 1
+    spark: Any, url: str, queue: str, redis: client.Redis, bodies: list[bytes], folder: Path, repeats: int
 ) -> tuple[float, float]:
     """Messages a second of the batches after the first, and the largest worker in MiB."""
     progress = []
@@ -154,10 +151,7 @@ def publish(url: str, bodies: list[bytes]) -> float:
 def bare_loop(redis: client.Redis, bodies: list[bytes]) -> float:
     """Messages a second of one process that claims by Lua, decodes with msgspec and acknowledges."""
     claim = redis.register_script(BARE_CLAIM)
-    count = len(bodies) // 3
-
-    def run() -> None:
-        push(redis, "bare", bodies[:count])
+    push(redis, "bare", bodies)
 
     def consume() -> None:
         while claimed := claim(keys=["bare", "bare:processing"], args=[CHUNK]):
@@ -165,8 +159,7 @@ def bare_loop(redis: client.Redis, bodies: list[bytes]) -> float:
                 msgspec.json.decode(each)
             redis.ltrim("bare:processing", len(claimed), -1)
 
-    run()
-    return rate(count, consume, repeats=1)
+    return rate(len(bodies), consume, repeats=1)
 
 
 def sdk_loop(url: str, bodies: list[bytes]) -> float:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from babelqueue_spark.envelope.columns import DEAD_LETTER_TYPE, ENVELOPE_SCHEMA, META_TYPE, TIMESTAMP
 from babelqueue_spark.envelope.jsontext import MAX_DEPTH, is_utf8, places, suspects
+from babelqueue_spark.envelope.texts import NEEDS_ESCAPE, must_escape
 
 #: Rows cut at a time: few enough for what is made of them to stay in the processor's cache.
 SLICE_ROWS = 4096
@@ -48,7 +49,6 @@ _FRAME_PIECES = np.arange(0, _PIECES, 2)
 _JOB, _TRACE_ID, _DATA, _ID, _QUEUE, _LANG, _CREATED_AT, _ATTEMPTS = range(1, _PIECES - 2, 2)
 _TIME_DIGITS = 13
 _PLACE_VALUES = 10 ** np.arange(_TIME_DIGITS - 1, -1, -1, dtype=np.int64)
-_NOT_PLAIN = r'["\\\x00-\x1f]'
 _BLANK_OR_QUOTE = np.isin(np.arange(256), [ord(" "), ord('"')])
 _NO_TEXTS = pa.array([], pa.string())
 
@@ -87,36 +87,34 @@ def _read_slice(bodies: Any, start: int) -> tuple[Rows, list[Any]]:
     rows, cuts = _cut(octets, bounds)
     if not len(rows):
         return rows, []
-    cut_places = pa.py_buffer(np.append(cuts, bounds[-1]))
-    pieces = pa.Array.from_buffers(pa.binary(), cuts.size, [None, cut_places, values])
+    pieces = _pieces(values, cuts, bounds[-1])
     data, *strings = (_column(pieces, piece) for piece in (_DATA, _JOB, _TRACE_ID, _ID, _QUEUE, _LANG))
-    times, attempts = _digits(octets, cuts, _CREATED_AT, _TIME_DIGITS), _digits(octets, cuts, _ATTEMPTS, 1)
-    fine = (times <= 9).all(axis=1) & (times[:, 0] > 0) & (attempts[:, 0] <= 9)
+    times, attempts = _digits(octets, cuts[_CREATED_AT], _TIME_DIGITS), _digits(octets, cuts[_ATTEMPTS], 1)[0]
+    fine = (times <= 9).all(axis=0) & (times[0] > 0) & (attempts <= 9)
     fine &= _framed(pieces) & _named(octets, cuts) & _plain(strings)
     fine &= _objects(octets, cuts, data) & _utf8(part, rows)
-    leaves = [*strings, data, pa.array(times @ _PLACE_VALUES), pa.array(attempts[:, 0].astype(np.int32))]
+    leaves = [*strings, data, pa.array(_PLACE_VALUES @ times), pa.array(attempts.astype(np.int32))]
     if not fine.all():
         rows, leaves = rows[fine], [leaf.filter(pa.array(fine)) for leaf in leaves]
     return start + rows, leaves
 
 
 def _cut(octets: Octets, bounds: Places) -> tuple[Rows, Places]:
-    """The rows that could be canonical by the places of their keys, and where their pieces begin."""
+    """The rows that could be canonical by the places of their keys, and where each of their pieces begins."""
     key_ends = bounds[0] + places(octets[bounds[0] : bounds[-1]], _ends_key, reach=1)
     first = np.searchsorted(key_ends, bounds)
     rows = np.flatnonzero(np.diff(first) >= _FEWEST_KEYS)
     begins, ends = first[rows], first[rows + 1]
-    cuts = np.empty((len(rows), _PIECES), np.int32)
-    cuts[:, 0] = bounds[rows]
+    cuts = np.empty((_PIECES, len(rows)), np.int32)
+    cuts[0] = bounds[rows]
     for piece, (key, way) in enumerate(_BEGINS, start=1):
-        cuts[:, piece] = key_ends[(begins if key >= 0 else ends) + key] + way
-    cuts[:, -2] = bounds[rows + 1] - 1
-    cuts[:, -1] = bounds[rows + 1]
-    lengths = np.diff(cuts, axis=1)
-    fitting = (lengths[:, ::2] == _FRAME_LENGTHS).all(axis=1)
-    fitting &= (lengths[:, _CREATED_AT] == _TIME_DIGITS) & (lengths[:, _ATTEMPTS] == 1)
-    fitting &= (lengths[:, 1:-1:2] >= 0).all(axis=1) & (lengths[:, _DATA] > 0)
-    return (rows, cuts) if fitting.all() else (rows[fitting], cuts[fitting])
+        cuts[piece] = key_ends[(begins if key >= 0 else ends) + key] + way
+    cuts[-1] = bounds[rows + 1]
+    cuts[-2] = cuts[-1] - 1
+    lengths = np.diff(cuts, axis=0)
+    fitting = (lengths[::2] == _FRAME_LENGTHS[:, None]).all(axis=0) & (lengths[1::2] >= 0).all(axis=0)
+    fitting &= (lengths[_CREATED_AT] == _TIME_DIGITS) & (lengths[_ATTEMPTS] == 1) & (lengths[_DATA] > 0)
+    return (rows, cuts) if fitting.all() else (rows[fitting], cuts[:, fitting])
 
 
 def _ends_key(octets: Octets) -> Mask:
@@ -124,13 +122,19 @@ def _ends_key(octets: Octets) -> Mask:
     return mask
 
 
+def _pieces(values: Any, cuts: Places, end: int) -> Any:
+    """All pieces of the rows, one row's after the other's."""
+    offsets = np.append(cuts.T, np.int32(end))
+    return pa.Array.from_buffers(pa.binary(), cuts.size, [None, pa.py_buffer(offsets), values])
+
+
 def _column(pieces: Any, piece: int) -> Any:
     return pieces.take(pa.array(np.arange(piece, len(pieces), _PIECES)))
 
 
-def _digits(octets: Octets, cuts: Places, piece: int, count: int) -> Octets:
-    """The digits of a number of `count` digits, each row's in a row; what is above 9 is none."""
-    digits: Octets = octets[cuts[:, piece, None] + np.arange(count)] - np.uint8(ord("0"))
+def _digits(octets: Octets, begins: Places, count: int) -> Octets:
+    """The digits of a number of `count` digits that begins there, place by place; above 9 is none."""
+    digits: Octets = octets[begins + np.arange(count)[:, None]] - np.uint8(ord("0"))
     return digits
 
 
@@ -148,24 +152,20 @@ def _framed(pieces: Any) -> Mask:
 
 def _named(octets: Octets, cuts: Places) -> Mask:
     """Which rows have a job and a trace_id that begin with neither a blank nor the closing quote."""
-    return ~(_BLANK_OR_QUOTE[octets[cuts[:, _JOB]]] | _BLANK_OR_QUOTE[octets[cuts[:, _TRACE_ID]]])
+    named: Mask = ~(_BLANK_OR_QUOTE[octets[cuts[_JOB]]] | _BLANK_OR_QUOTE[octets[cuts[_TRACE_ID]]])
+    return named
 
 
 def _plain(strings: list[Any]) -> Mask:
     """In which rows the strings stand as they are, without quotes, escapes and control characters."""
-    odd = [pc.match_substring_regex(column, _NOT_PLAIN) for column in strings if _has_odd(column)]
+    odd = [pc.match_substring_regex(column, NEEDS_ESCAPE) for column in strings if must_escape(column)]
     fine: Mask = ~np.logical_or.reduce([mask.to_numpy(zero_copy_only=False) for mask in odd] or [False])
     return fine
 
 
-def _has_odd(column: Any) -> bool:
-    octets = np.frombuffer(column.buffers()[2] or b"", np.uint8)
-    return bool(((octets < ord(" ")) | (octets == ord('"')) | (octets == ord("\\"))).any())
-
-
 def _objects(octets: Octets, cuts: Places, data: Any) -> Mask:
     """Which of the texts `data` are JSON objects without limits broken."""
-    fine: Mask = (octets[cuts[:, _DATA]] == ord("{")) & (octets[cuts[:, _DATA + 1] - 1] == ord("}"))
+    fine: Mask = (octets[cuts[_DATA]] == ord("{")) & (octets[cuts[_DATA + 1] - 1] == ord("}"))
     fine[suspects(data, MAX_DEPTH - 1)] = False
     return fine
 

@@ -233,7 +233,7 @@ def may_repeat_keys(texts: Any) -> list[int]:
     following = octets.take(quotes + 1, mode="clip")
     escapes = places(part, lambda window: window == ord("\\"), reach=0) + bounds[0]
     odd = np.concatenate([escapes, quotes[following <= ord(" ")]])
-    closing = np.flatnonzero(following == ord(":"))
+    closing = np.flatnonzero(following[1:] == ord(":")) + 1  # the first quote opens
     begins, ends = quotes[closing - 1] + 1, quotes[closing]
     bounds_of_pieces = np.append(np.stack([begins, ends], axis=1), ends[-1:]).astype(np.int32)
     pieces = pa.Array.from_buffers(pa.binary(), 2 * len(ends), [None, pa.py_buffer(bounds_of_pieces), values])

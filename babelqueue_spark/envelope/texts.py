@@ -3,12 +3,12 @@
 import json
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 #: What a JSON string must escape; everything else is written as it is.
-_ESCAPED = bytes(range(32)) + b'"\\'
-_NEEDS_ESCAPE = r'["\\\x00-\x1f]'
+NEEDS_ESCAPE = r'["\\\x00-\x1f]'
 
 
 def joined(*pieces: Any) -> Any:
@@ -18,24 +18,23 @@ def joined(*pieces: Any) -> Any:
 
 def escaped(column: Any) -> Any:
     """The string `column` as it stands between the quotes of JSON strings; nulls stay."""
-    text = _bytes_of(column)
-    if len(text.translate(None, _ESCAPED)) == len(text):
+    if not must_escape(column):
         return column
-    concerned = pc.fill_null(pc.match_substring_regex(column, _NEEDS_ESCAPE), False)
+    concerned = pc.fill_null(pc.match_substring_regex(column, NEEDS_ESCAPE), False)
     replacements = [
         json.dumps(value, ensure_ascii=False)[1:-1] for value in column.filter(concerned).to_pylist()
     ]
     return pc.replace_with_mask(column, concerned, pa.array(replacements, pa.string()))
 
 
-def _bytes_of(column: Any) -> bytes:
-    """All of the texts of the string `column`, end to end."""
+def must_escape(column: Any) -> bool:
+    """Whether a text of a string or binary `column` has a quote, a backslash or a control character."""
     _, offsets, text = column.buffers()
     if not len(column) or text is None:
-        return b""
-    bounds = memoryview(offsets).cast("i")
-    start, end = bounds[column.offset], bounds[column.offset + len(column)]
-    return text.slice(start, end - start).to_pybytes()  # type: ignore[no-any-return]
+        return False
+    bounds = np.frombuffer(offsets, np.int32)[column.offset :]
+    octets = np.frombuffer(text, np.uint8)[bounds[0] : bounds[len(column)]]
+    return bool(((octets < ord(" ")) | (octets == ord('"')) | (octets == ord("\\"))).any())
 
 
 def digits(column: Any) -> Any:

@@ -1,7 +1,8 @@
 """JSON text into typed Arrow columns: what does not fit its type is null, and nothing raises.
 
-One recursion over the wanted type; every level works on a whole column of raw JSON values, so that
-leaves are converted from their exact text (decimals keep their digits).
+Two ways. Payloads that fit the wanted type are parsed into it at once, whole. The others, in which some
+value does not fit, go through a recursion over the type; every level of it works on a column of raw JSON
+values. Both convert decimals, times and binaries from their exact text.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
-from typing import Any
+from functools import cache
+from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 Raws = Sequence[bytes | None]
@@ -34,7 +37,97 @@ def typed(texts: pa.StringArray, wanted: pa.DataType) -> pa.Array:
     offset is given); decimals from numbers or numeric strings, rounded half up to the scale; binary
     from base64; a string column takes any value, as JSON text when it is not a string.
     """
-    return _column([None if text in (None, "null") else text.encode() for text in texts.to_pylist()], wanted)
+    raws = [None if text in (None, "null") else text.encode() for text in texts.to_pylist()]
+    values, misfits = _fitting(raws, wanted)
+    column = _of_values(values, wanted)
+    if not misfits:
+        return column
+    both = pa.concat_arrays([column, _column([raws[row] for row in misfits], wanted)])
+    rows = np.arange(len(raws))
+    rows[misfits] = np.arange(len(raws), len(both))
+    return both.take(pa.array(rows))
+
+
+# --- what fits its type -----------------------------------------------------------------------------------
+
+
+def _fitting(raws: Raws, wanted: pa.DataType) -> tuple[list[Any], list[int]]:
+    """The payloads parsed into the wanted type, and the rows of those that do not fit, None among them."""
+    parse = _parser(wanted)
+    values: list[Any] = []
+    misfits: list[int] = []
+    for row, raw in enumerate(raws):
+        try:
+            values.append(None if raw is None else parse(raw))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            values.append(None)
+            misfits.append(row)
+    return values, misfits
+
+
+@cache
+def _parser(wanted: pa.DataType) -> Callable[[bytes], Any]:
+    return msgspec.json.Decoder(_annotation(wanted)).decode
+
+
+def _annotation(wanted: pa.DataType) -> Any:
+    """The type that takes exactly what fits `wanted`; Raw where the text decides."""
+    kind: Any = msgspec.Raw
+    if pa.types.is_struct(wanted):
+        fields = [wanted.field(i) for i in range(wanted.num_fields)]
+        kind = _struct_type(
+            tuple(field.name for field in fields), tuple(_annotation(field.type) for field in fields)
+        )
+    elif pa.types.is_map(wanted):
+        kind = dict[str, _annotation(wanted.item_type)]  # type: ignore[misc]
+    elif pa.types.is_list(wanted):
+        kind = list[_annotation(wanted.value_type)]  # type: ignore[misc]
+    elif pa.types.is_string(wanted):
+        kind = str
+    elif pa.types.is_boolean(wanted):
+        kind = bool
+    elif pa.types.is_floating(wanted):
+        kind = float
+    elif pa.types.is_integer(wanted):
+        limit = 1 << wanted.bit_width - 1
+        kind = Annotated[int, msgspec.Meta(ge=-limit, le=limit - 1)]
+    return kind if kind is msgspec.Raw else kind | None
+
+
+def _of_values(values: list[Any], wanted: pa.DataType) -> pa.Array:
+    if pa.types.is_struct(wanted):
+        fields = [wanted.field(i) for i in range(wanted.num_fields)]
+        children = [
+            _of_values([None if value is None else getattr(value, name) for value in values], field.type)
+            for name, field in zip(_names(fields), fields, strict=True)
+        ]
+        mask = pa.array([value is None for value in values], pa.bool_())
+        return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+    if pa.types.is_map(wanted):
+        pairs = [pair for value in values if value is not None for pair in value.items()]
+        keys = pa.array([key for key, _ in pairs], wanted.key_type)
+        items = _of_values([item for _, item in pairs], wanted.item_type)
+        return pa.MapArray.from_arrays(_offsets(values), keys, items).cast(wanted)
+    if pa.types.is_list(wanted):
+        items = _of_values(
+            [item for value in values if value is not None for item in value], wanted.value_type
+        )
+        return pa.ListArray.from_arrays(_offsets(values), items).cast(wanted)
+    if any(isinstance(value, msgspec.Raw) for value in values):
+        convert = _leaf(wanted)
+        texts = (_raw(value) for value in values)
+        return pa.array([None if text is None else convert(text) for text in texts], wanted)
+    try:
+        return pa.array(values, wanted)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return pa.array([None if text is None else _storable(text) for text in values], wanted)
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+# --- what does not ----------------------------------------------------------------------------------------
 
 
 def _column(raws: Raws, wanted: pa.DataType) -> pa.Array:
@@ -59,28 +152,34 @@ def _decode(decoder: msgspec.json.Decoder[Any], raw: bytes | None) -> Any:
 
 def _struct(raws: Raws, wanted: pa.StructType) -> pa.StructArray:
     fields = [wanted.field(i) for i in range(wanted.num_fields)]
-    names = [f"f{i}" for i in range(len(fields))]
-    decoder = msgspec.json.Decoder(_struct_type(tuple(field.name for field in fields), tuple(names)))
+    kind = _struct_type(tuple(field.name for field in fields), (msgspec.Raw,) * len(fields))
+    decoder = msgspec.json.Decoder(kind)
     objects = [_decode(decoder, raw) for raw in raws]
     children = [
         _column([_raw(None if o is None else getattr(o, name)) for o in objects], field.type)
-        for name, field in zip(names, fields, strict=True)
+        for name, field in zip(_names(fields), fields, strict=True)
     ]
     mask = pa.array([o is None for o in objects], pa.bool_())
     return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
 
 
-def _struct_type(keys: tuple[str, ...], names: tuple[str, ...]) -> type[msgspec.Struct]:
+def _struct_type(keys: tuple[str, ...], kinds: tuple[Any, ...]) -> type[msgspec.Struct]:
+    """A Struct of members that may be missing, by position: their keys need not be identifiers."""
+    names = _names(keys)
     return msgspec.defstruct(
         "Data",
-        [(name, msgspec.Raw | msgspec.UnsetType, msgspec.UNSET) for name in names],
+        [(name, kind, None) for name, kind in zip(names, kinds, strict=True)],
         rename=dict(zip(names, keys, strict=True)),
         gc=False,
     )
 
 
+def _names(fields: Sequence[Any]) -> list[str]:
+    return [f"f{position}" for position in range(len(fields))]
+
+
 def _raw(value: Any) -> bytes | None:
-    if value is None or value is msgspec.UNSET:
+    if value is None:
         return None
     text = bytes(value)
     return None if text == b"null" else text
@@ -133,7 +232,7 @@ def _string(raw: bytes) -> str | None:
     if not raw.startswith(b'"'):
         return raw.decode()
     value = _decode(_STRING, raw)
-    return None if value is None else value.encode("utf-8", "replace").decode()
+    return None if value is None else _storable(value)
 
 
 def _integer(raw: bytes, bits: int) -> int | None:

@@ -82,7 +82,10 @@ class Holding:
         return self._those(self.repeated)
 
     def _those(self, masks: Iterable[pa.BooleanArray]) -> list[pa.RecordBatch]:
-        chosen = [batch.filter(mask) for batch, mask in zip(self.claimed, masks, strict=True)]
+        chosen = [
+            batch if mask.true_count == batch.num_rows else batch.filter(mask)
+            for batch, mask in zip(self.claimed, masks, strict=True)
+        ]
         return [batch for batch in chosen if batch.num_rows]
 
 

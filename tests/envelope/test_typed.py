@@ -7,7 +7,10 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from babelqueue_spark.envelope.typed import typed
 
@@ -79,3 +82,52 @@ def test_nested_columns() -> None:
         None,
         {"id": 7, "items": [], "with space": None},
     ]
+
+
+TYPES = [
+    *(pa.int8(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.bool_(), pa.decimal128(10, 2)),
+    *(
+        pa.timestamp("us", "UTC"),
+        pa.date32(),
+        pa.binary(),
+        pa.list_(pa.int32()),
+        pa.map_(pa.string(), pa.int32()),
+    ),
+    pa.struct([("a", pa.int32()), ("b", pa.string())]),
+]
+VALUES = [
+    *(
+        "1",
+        "-3",
+        "2.5",
+        "1.005",
+        "1e400",
+        "99999999999999999999",
+        "1749132727000",
+        "null",
+        "true",
+        "[]",
+        "{}",
+    ),
+    *('"x"', '"1.5"', '"\\ud800"', '"AQI="', '"2026-01-02T03:04:05Z"', '[1,"a",null]', '{"a":1,"b":"q"}'),
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.sampled_from(TYPES), min_size=1, max_size=3),
+    st.lists(st.lists(st.one_of(st.none(), st.sampled_from(VALUES)), min_size=3, max_size=3), max_size=4),
+)
+def test_what_fits_and_what_does_not_come_out_alike(
+    kinds: list[pa.DataType], rows: list[list[str | None]]
+) -> None:
+    """A misfit beside it sends a row another way, and must not change it."""
+    wanted = pa.struct([(f"k{number}", kind) for number, kind in enumerate(kinds)])
+    odd = pa.struct([*wanted, ("odd", pa.int32())])
+    members = [[f'"k{n}":{text}' for n, text in enumerate(row) if text is not None] for row in rows]
+    fitting = typed(pa.array(["{" + ",".join(row) + "}" for row in members], pa.string()), wanted)
+    misfits = typed(
+        pa.array(["{" + ",".join([*row, '"odd":"x"']) + "}" for row in members], pa.string()), odd
+    )
+    for name in (field.name for field in wanted):
+        assert pc.struct_field(misfits, name) == pc.struct_field(fitting, name)
