@@ -58,6 +58,9 @@ TO_COME = {
 """Section → the part that will run it, which does not exist yet."""
 
 
+PAGE = Path(__file__).parents[2] / "docs/conformance.md"
+
+
 def body_of(case: Case) -> bytes:
     if "file" in case:
         return fixture(case["file"])
@@ -125,6 +128,16 @@ def test_no_section_is_skipped_in_silence() -> None:
     sections = set(manifest()["sections"])
     assert sections == CODEC.keys() | ELSEWHERE.keys() | TO_COME.keys()
     assert all((Path(__file__).parents[2] / place).exists() for place in ELSEWHERE.values())
+
+
+def test_the_page_in_the_docs_says_so() -> None:
+    rows = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    table = {section.strip("`"): (cases, passed) for section, cases, passed, _ in rows}
+    assert table.keys() == set(manifest()["sections"])
+    assert {section: counts for section, counts in table.items() if section in CODEC} == {
+        section: (str(count), str(count)) for section, count in CODEC.items()
+    }
+    assert {section for section, (_, passed) in table.items() if passed == "not yet"} == TO_COME.keys()
 
 
 def test_the_codec_passes_all_of_its_cases(capsys: pytest.CaptureFixture[str]) -> None:
