@@ -26,10 +26,12 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType, StringType, Str
 from babelqueue_spark import envelope
 from babelqueue_spark.envelope.trace import trace_context as _trace_context
 from babelqueue_spark.sink.bodies import Stamp, blocks_of, bodies, texts_of
-from babelqueue_spark.source.columns import ENVELOPE, arrow_fields, envelope_columns
+from babelqueue_spark.source.columns import ENVELOPE, arrow_fields, check_data, envelope_columns
 
 ColumnOrName = Column | str
 ColumnFunction = Callable[..., Column]
+
+_INT32_MAX = pa.scalar(2**31 - 1, pa.int64())
 
 TRACE = StructType(
     [StructField(name, StringType()) for name in ("source", "trace_id", "parent_span_id", "flags")]
@@ -54,6 +56,7 @@ def decode(
     wanted = ENVELOPE
     if data_schema is not None:
         kind = DataType.fromDDL(data_schema) if isinstance(data_schema, str) else data_schema
+        check_data(kind)
         data = StructField("data", kind)
         wanted = StructType([data if field.name == "data" else field for field in ENVELOPE])
     return _udf("decode", _decoder(wanted, allow_empty_list_data), wanted)(body).alias("decode")
@@ -127,7 +130,7 @@ def continue_trace(
         inbound: the body that is followed, string or binary; where it has no trace_id, there is a new one.
         job: URN of the new message.
         data: its payload: JSON text, struct or map.
-        queue: its `meta.queue`; by default that of the inbound message.
+        queue: its `meta.queue`; by default that of the inbound message. Without either the query fails.
     """
     return _udf("continue_trace", _continued, BinaryType(), random=True)(
         inbound, job, data, _or_null(queue)
@@ -178,14 +181,19 @@ def _udf(
     name: str, function: Callable[..., pa.Array], returns: DataType, *, random: bool = False
 ) -> ColumnFunction:
     def columnwise(*columns: pa.Array) -> pa.Array:
-        return function(
-            *(column.cast(pa.string()) if pa.types.is_null(column.type) else column for column in columns)
-        )
+        return function(*map(_usual, columns))
 
     columnwise.__name__ = name
     make: Any = arrow_udf  # its annotations know atomic types only
     made = make(columnwise, returns)
     return made.asNondeterministic() if random else made  # type: ignore[no-any-return]
+
+
+def _usual(column: pa.Array) -> pa.Array:
+    """A column of the types that the codec takes: nulls are text, and large texts usual ones."""
+    if pa.types.is_null(column.type) or pa.types.is_large_string(column.type):
+        return column.cast(pa.string())
+    return column.cast(pa.binary()) if pa.types.is_large_binary(column.type) else column
 
 
 def _or_null(column: ColumnOrName | None) -> ColumnOrName:
@@ -205,12 +213,9 @@ def _decoder(wanted: StructType, allow_empty_list_data: bool) -> Callable[[pa.Ar
 
 
 def _encoded(message: pa.StructArray) -> pa.Array:
-    given = message.drop_null()
-    rows = pa.RecordBatch.from_struct_array(given)
-    found = bodies(rows, blocks_of(rows), texts_of(rows, "queue").to_pylist(), 0, _fresh())
-    if not message.null_count:
-        return found
-    return pc.replace_with_mask(pa.nulls(len(message), pa.binary()), message.is_valid(), found)
+    rows = pa.RecordBatch.from_arrays(message.flatten(), names=[field.name for field in message.type])
+    queues = texts_of(rows, "queue").to_pylist()
+    return bodies(rows, blocks_of(rows), queues, 0, _fresh(), wanted=message.is_valid())
 
 
 def _fresh() -> Stamp:
@@ -238,7 +243,11 @@ def _dead_lettered(
             _given(original_queue, count), pc.struct_field(columns.column("meta"), "queue")
         ),
         "attempts": pc.coalesce(
-            _given(attempts, count).cast(pa.int32()), columns.column("attempts"), pa.scalar(0, pa.int32())
+            pc.min_element_wise(_given(attempts, count).cast(pa.int64()), _INT32_MAX, skip_nulls=False).cast(
+                pa.int32()
+            ),
+            columns.column("attempts"),
+            pa.scalar(0, pa.int32()),
         ),
         "lang": pc.fill_null(_given(lang, count), "python"),
     }

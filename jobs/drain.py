@@ -17,6 +17,7 @@ Exit codes: 0 all is drained, 1 something failed (one line on standard error say
 from __future__ import annotations
 
 import argparse
+import hashlib
 import re
 import sys
 from collections import Counter
@@ -153,8 +154,11 @@ class Drain:
 
 
 def folder_of(urn: str) -> str:
-    """The folder name of a URN."""
-    return re.sub(r"[^A-Za-z0-9._-]", "_", urn)
+    """The folder of a URN: readable, one for each, and within the folder of the output."""
+    if re.fullmatch(r"[A-Za-z0-9:-]{1,100}", urn):
+        return urn.replace(":", "_")
+    readable = re.sub(r"[^A-Za-z0-9-]", "_", urn)[:100]
+    return f"{readable}.{hashlib.blake2b(urn.encode(), digest_size=8).hexdigest()}"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -35,7 +35,8 @@ DELIVERIES = pa.schema(
 `body`: the bytes of the envelope as received (never null). `headers`: what travelled beside it.
 `id`: the broker's name for the message, the same on each redelivery where the broker has one.
 `count`: deliveries so far including this one. `redelivered`: false only where the broker knows
-that this is the first delivery. `key`: partition key, group or session. `receipt`: whatever
+that this is the first delivery, no claim of it having been released either. `key`: partition key,
+group or session. `receipt`: whatever
 `acknowledge` and `release` need; opaque, and never shown to users.
 """
 

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from babelqueue_spark.envelope.columns import DEAD_LETTER_TYPE, ENVELOPE_SCHEMA, META_TYPE, TIMESTAMP
-from babelqueue_spark.envelope.jsontext import MAX_DEPTH, is_utf8, places, suspects
+from babelqueue_spark.envelope.jsontext import MAX_DEPTH, is_utf8
+from babelqueue_spark.envelope.scan import places, suspects
 from babelqueue_spark.envelope.texts import NEEDS_ESCAPE, must_escape
 
 #: Rows cut at a time: few enough for what is made of them to stay in the processor's cache.

@@ -21,8 +21,9 @@ import pyarrow as pa
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from babelqueue_spark.envelope import canonical
-from babelqueue_spark.envelope.jsontext import is_utf8, may_be_deep, too_big_rows
+from babelqueue_spark.envelope.jsontext import MAX_DEPTH, is_utf8
 from babelqueue_spark.envelope.rows import DeadLetter, Int64, Meta, Row, batch_of
+from babelqueue_spark.envelope.scan import may_be_deep, too_big_rows
 from babelqueue_spark.envelope.strict import examine, identity, ignored_keys, is_extra
 
 _logger = logging.getLogger(__name__)
@@ -113,7 +114,7 @@ def _read_all(bodies: Any, allow_list_data: bool) -> Any:
 
 def _read_loosely(text: bytes) -> Row | None:
     """The fields of a body, or None when it takes the strict way to be sure of them."""
-    if may_be_deep(text) or not is_utf8(text):
+    if may_be_deep(text, MAX_DEPTH) or not is_utf8(text):
         return None
     try:
         envelope, extra, ignored = _parsed(text)

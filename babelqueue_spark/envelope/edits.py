@@ -43,13 +43,13 @@ def set_attempts(bodies: Any, attempts: Any) -> Any:
     """The bodies with another count of attempts, a binary array.
 
     `bodies` is an array of binary or string type, `attempts` an integer array of the same length. The
-    digits of the last `attempts` change; where there is none it is appended. What is no JSON object comes
-    back as it is.
+    digits of the last `attempts` change; where there is none it is appended. A null count changes nothing.
+    What is no JSON object comes back as it is.
     """
     bodies = bodies.cast(pa.binary())
     usual, stems = _stems(bodies)
     quick = _joined(stems, digits(attempts), "}")
-    return _completed(quick, usual, _with_attempts, bodies, attempts)
+    return _completed(quick, pc.and_(usual, attempts.is_valid()), _with_attempts, bodies, attempts)
 
 
 def dead_letter(bodies: Any, blocks: Any) -> Any:

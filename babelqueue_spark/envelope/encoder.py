@@ -14,11 +14,11 @@ from babelqueue_spark.envelope.jsontext import (
     MAX_DEPTH,
     STRICT,
     has_lone_surrogate,
-    may_repeat_keys,
-    suspects,
+    is_utf8,
     too_deep,
     with_room,
 )
+from babelqueue_spark.envelope.scan import may_repeat_keys, suspects
 from babelqueue_spark.envelope.strict import is_extra
 from babelqueue_spark.envelope.texts import dead_letter_block, digits, escaped, joined, milliseconds
 
@@ -66,7 +66,13 @@ def encode(messages: Any) -> Any:
         _dead_letter_text(messages),
         "}",
     )
-    return bodies.cast(pa.binary())
+    binary = bodies.cast(pa.binary())
+    try:
+        binary.cast(pa.string())
+    except pa.ArrowInvalid:
+        bad = next(row for row, body in enumerate(binary.to_pylist()) if not is_utf8(body))
+        raise EnvelopeError(bad, "a text", "is not UTF-8") from None
+    return binary
 
 
 def _required(column: Any, field: str) -> Any:
@@ -143,7 +149,9 @@ def _check_data(data: Any) -> None:
     for start in range(0, len(data), _CHECKED_AT_ONCE):
         part = data.slice(start, _CHECKED_AT_ONCE).cast(pa.binary())
         for row in sorted({*suspects(part, MAX_DEPTH - 1), *may_repeat_keys(part)}):
-            _check_json(start + row, "data", part[row].as_py().decode(), DISTINCT, MAX_DEPTH - 1)
+            _check_json(
+                start + row, "data", part[row].as_py().decode("utf-8", "replace"), DISTINCT, MAX_DEPTH - 1
+            )
 
 
 def _check_json(row: int, field: str, text: str, decoder: JSONDecoder, depth: int) -> None:
@@ -152,6 +160,7 @@ def _check_json(row: int, field: str, text: str, decoder: JSONDecoder, depth: in
     try:
         with_room(decoder.decode, text)
     except ValueError:
-        raise EnvelopeError(row, field, "is not strict JSON of finite numbers and distinct keys") from None
+        limits = " of finite numbers and distinct keys" if decoder is DISTINCT else ""
+        raise EnvelopeError(row, field, f"is not strict JSON{limits}") from None
     if has_lone_surrogate(text):
         raise EnvelopeError(row, field, "has half a surrogate pair in a string")

@@ -264,9 +264,9 @@ def _timestamp(raw: bytes, *, naive: bool) -> datetime | None:
             value = datetime.fromisoformat(_STRING.decode(raw))
         else:
             return None
+        value = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
-    value = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     return value.replace(tzinfo=None) if naive else value
 
 

@@ -263,12 +263,15 @@ class Journal:
 
     def state(self) -> State:
         """What has been committed and cleaned so far."""
-        while numbers := self._commits():
-            content = self._store.read(_commit(numbers[-1]))
-            if content is not None:  # else a later commit has just replaced it
-                stored = json.loads(content)
-                lost = {name: (count, noted) for name, (count, noted) in stored["lost"].items()}
-                return State(committed=numbers[-1], cleaned=stored["cleaned"], lost=lost)
+        seen: list[int] = []
+        while (numbers := self._commits()) != seen:
+            for number in reversed(numbers):
+                content = self._store.read(_commit(number))
+                if content is not None:
+                    stored = json.loads(content)
+                    lost = {name: (count, noted) for name, (count, noted) in stored["lost"].items()}
+                    return State(committed=number, cleaned=stored["cleaned"], lost=lost)
+            seen = numbers  # gone since they were listed, when a later one came, or torn
         return State()
 
     def commit(self, batch: int, retention: float = 0.0) -> None:

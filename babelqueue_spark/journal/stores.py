@@ -89,7 +89,7 @@ class Store(ABC):
         """Prove that this storage creates exclusively; `JournalError` says what is missing."""
         name = f"probe-{uuid.uuid4().hex}"
         try:
-            exclusive = self.create(name, b"1") and not self.create(name, b"2")
+            exclusive = self.create(name, b"{}") and not self.create(name, b"{1}")
         finally:
             with contextlib.suppress(JournalError):
                 self.remove_file(name)
@@ -182,7 +182,7 @@ class LocalStore(Store):
             content = path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return None if _is_segment(path) and not _whole(content) else content
+        return content if _is_whole(path, content) else None
 
     def _names(self, folder: str) -> list[str]:
         try:
@@ -264,16 +264,15 @@ def _precondition_failed(error: OSError) -> bool:
     return response.get("Error", {}).get("Code") in ("PreconditionFailed", "412")
 
 
-def _is_segment(path: Path) -> bool:
-    return path.suffix == ".arrow"
-
-
-def _whole(content: bytes) -> bool:
-    return content.startswith(_ARROW_MAGIC) and content.endswith(_ARROW_MAGIC) and len(content) > 16
+def _is_whole(path: Path, content: bytes) -> bool:
+    """Whether a file is all there: a segment by its footer, the others by their closing brace."""
+    if path.suffix == ".arrow":
+        return content.startswith(_ARROW_MAGIC) and content.endswith(_ARROW_MAGIC) and len(content) > 16
+    return content.endswith(b"}")
 
 
 def _is_torn(path: Path) -> bool:
-    return _is_segment(path) and not _whole(path.read_bytes())
+    return not _is_whole(path, path.read_bytes())
 
 
 def _set_aside(path: Path) -> bool:

@@ -45,7 +45,12 @@ class Stamp:
 
 
 def bodies(
-    rows: pa.RecordBatch, blocks: Blocks, queues: Sequence[str | None], first_row: int, stamp: Stamp
+    rows: pa.RecordBatch,
+    blocks: Blocks,
+    queues: Sequence[str | None],
+    first_row: int,
+    stamp: Stamp,
+    wanted: pa.BooleanArray | None = None,
 ) -> pa.BinaryArray:
     """The body of each row.
 
@@ -56,6 +61,7 @@ def bodies(
         queues: the queue of each row.
         first_row: number of the first row within its task.
         stamp: source of missing ids.
+        wanted: which rows to write; the others have no body. All, when it is not given.
 
     Raises:
         BabelQueueError: a row lacks what an envelope needs; names the row.
@@ -63,7 +69,8 @@ def bodies(
     kept = _texts_or_bytes(rows)
     dead = pa.array([block is not None for block in blocks], pa.bool_())
     as_received = pc.and_(dead, pc.is_valid(kept))
-    encoded = _encode(rows, pc.invert(as_received), queues, first_row, stamp)
+    made = pc.invert(as_received) if wanted is None else pc.and_not(wanted, as_received)
+    encoded = _encode(rows, made, queues, first_row, stamp)
     bodies = pc.if_else(as_received, kept, encoded)
     if not pc.any(dead).as_py():
         return bodies
@@ -93,8 +100,10 @@ def _encode(
     try:
         encoded = encode(messages if everything else messages.filter(wanted)).cast(pa.binary())
     except EnvelopeError as error:
+        row = first_row + pc.indices_nonzero(wanted)[error.row].as_py()
         raise BabelQueueError(
-            f"a row cannot be written as an envelope ({error}): mend it, or set its dead_letter column"
+            f"a row cannot be written as an envelope (row {row}: {error.field} {error.reason}): "
+            "mend it, or set its dead_letter column"
         ) from None
     if everything:
         return encoded

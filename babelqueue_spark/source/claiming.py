@@ -28,17 +28,19 @@ def deliveries_of(claim: Claim, options: Options, journal: Journal, binding: Bin
     """The deliveries of one partition: those in the journal, or freshly claimed ones put there."""
     segment = journal.segment(claim.batch, claim.index)
     holding = segment.read()
-    mine = None if holding else _claim_into(segment, claim, options, journal, binding)
-    holding = holding or mine or segment.read()
+    if holding is None:
+        holding = _claim_into(segment, claim, options, journal, binding)
+        if holding is not None:
+            _settle(segment, claim.queue, holding, binding, connected=True)
+            return holding.fresh
+        holding = segment.read()
     if holding is None:
         raise JournalError(
             f"journal {journal.location}: partition {claim.index} of batch {claim.batch} is being written by "
             "another attempt and cannot be read yet; the task is to be repeated"
         )
     if not segment.acknowledged():
-        lost = _acknowledge(claim.queue, holding, binding, connected=holding is mine)
-        repeated = [name for batch in holding.redelivered for name in binding.identities(batch)]
-        segment.mark_acknowledged(sum(batch.num_rows for batch in holding.claimed), lost, repeated)
+        _settle(segment, claim.queue, holding, binding, connected=False)
     return holding.fresh
 
 
@@ -113,6 +115,12 @@ def _is_known(name: str, known: Counter[str]) -> bool:
 
 def _may_repeat(batch: pa.RecordBatch) -> bool:
     return bool(pc.any(pc.fill_null(batch.column("redelivered"), True)).as_py())
+
+
+def _settle(segment: Segment, queue: str, holding: Holding, binding: Binding, *, connected: bool) -> None:
+    lost = _acknowledge(queue, holding, binding, connected=connected)
+    repeated = [name for batch in holding.redelivered for name in binding.identities(batch)]
+    segment.mark_acknowledged(sum(batch.num_rows for batch in holding.claimed), lost, repeated)
 
 
 def _acknowledge(queue: str, holding: Holding, binding: Binding, *, connected: bool) -> list[str]:

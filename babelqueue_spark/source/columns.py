@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     BooleanType,
     DataType,
@@ -89,6 +90,24 @@ def check_schema(wanted: StructType) -> None:
                 f"schema asks for '{field.name}' as {field.dataType.simpleString()}, "
                 f"but it is {known[field.name].simpleString()}: only 'data' can be typed"
             )
+        if field.name == "data":
+            check_data(field.dataType)
+
+
+def check_data(wanted: DataType) -> None:
+    """`OptionError` for a type of `data` that no JSON text has: a map of other keys than strings."""
+    if isinstance(wanted, MapType):
+        if not isinstance(wanted.keyType, StringType):
+            raise OptionError(
+                f"'data' is wanted with {wanted.simpleString()}, but the keys of JSON are strings: "
+                "use MAP<STRING, …>"
+            )
+        check_data(wanted.valueType)
+    elif isinstance(wanted, ArrayType):
+        check_data(wanted.elementType)
+    elif isinstance(wanted, StructType):
+        for field in wanted:
+            check_data(field.dataType)
 
 
 def to_rows(

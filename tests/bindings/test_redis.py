@@ -212,6 +212,16 @@ class TestOtherClients:
             assert reader.layout.unowned(queue) == 0  # type: ignore[union-attr]
         assert redis.lrange(f"{queue}:processing", 0, -1) == [b"dead", b"ours", b"dead"]
 
+    def test_an_empty_element_comes_back_from_a_dead_reader(
+        self, redis_server: RedisServer, redis: Redis, queue: str, clock: Clock
+    ) -> None:
+        redis.rpush(queue, b"", b"x")
+        with binding(redis_server, clock) as dead, binding(redis_server, clock) as heir:
+            assert bodies(claim(dead, queue)) == [b"", b"x"]
+            clock.now += 600
+            assert sorted(bodies(claim(heir, queue))) == [b"", b"x"]
+        assert redis.llen(f"{queue}:processing") == 2
+
     def test_lapsed_deadlines_of_vanished_messages_bring_nothing_back(
         self, redis_server: RedisServer, redis: Redis, queue: str, clock: Clock
     ) -> None:

@@ -248,6 +248,7 @@ class BindingContract:
         again = take(other, queue, 3)
         self._assert_bodies(again, [b"a", b"b", b"c"])
         assert Counter(other.identities(again)) == Counter(one.identities(claimed))
+        assert False not in again.column("redelivered").to_pylist()
         assert other.acknowledge(queue, again).true_count == 3
 
     def test_a_part_of_a_claim_can_be_acknowledged(self, binding: Binding, queue: str) -> None:

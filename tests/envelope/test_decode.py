@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from babelqueue_spark.envelope import ENVELOPE_SCHEMA, Reason, decode, validate
-from babelqueue_spark.envelope.jsontext import MAX_DEPTH, too_big_numbers
+from babelqueue_spark.envelope.jsontext import MAX_DEPTH
+from babelqueue_spark.envelope.scan import too_big_numbers
 from tests.envelope.bodies import BLOCK_TEXT, META, array, body, compact, error, meta_texts, row, texts
 
 NOTHING = dict.fromkeys(ENVELOPE_SCHEMA.names)

@@ -84,6 +84,11 @@ def test_attempts_that_are_missing_or_null() -> None:
     assert with_attempts(b'{"attempts":null,"a":1}', 1) == b'{"attempts":1,"a":1}'
 
 
+@pytest.mark.parametrize("one", [CANONICAL, b' {"attempts":5} '])
+def test_a_null_count_changes_nothing(one: bytes) -> None:
+    assert set_attempts(array(one), pa.array([None], pa.int32())).to_pylist() == [one]
+
+
 @pytest.mark.parametrize(
     "one", [b"", b"nope", b"[]", b"null", b'{"attempts":0', b'x,"attempts":0}', b'\xff{"attempts":0}']
 )

@@ -178,6 +178,15 @@ def test_the_error_does_not_show_the_payload() -> None:
     assert raised.value.__suppress_context__
 
 
+@pytest.mark.parametrize("field", ["job", "data"])
+def test_texts_that_are_no_utf8_are_refused(field: str) -> None:
+    """Spark's strings may hold any bytes."""
+    raw = pa.array([b"urn:\xff" if field == "job" else b'{"a":"\xff"}'], pa.binary())
+    batch = messages({}).set_column(messages({}).schema.get_field_index(field), field, raw.view(pa.string()))
+    with pytest.raises(EnvelopeError, match="row 0: a text is not UTF-8"):
+        encode(batch)
+
+
 def test_two_rows_do_not_make_one_another_valid() -> None:
     for pair in (['{"a":[1', "2]}"], ['{"a":[1', "{}]},{}"], ["{},{}", "{"], ['{"a":1},{"b":2}', "{}"]):
         with pytest.raises(EnvelopeError):

@@ -51,6 +51,8 @@ def one(text: str | None, wanted: pa.DataType) -> Any:
         ('"2026-01-02T05:04:05+02:00"', pa.timestamp("us", "UTC"), MOMENT),
         ('"2026-01-02T03:04:05"', pa.timestamp("us"), MOMENT.replace(tzinfo=None)),
         ('"soon"', pa.timestamp("us", "UTC"), None),
+        ('"0001-01-01T00:00:00+23:59"', pa.timestamp("us", "UTC"), None),
+        ('"9999-12-31T23:59:59-01:00"', pa.timestamp("us", "UTC"), None),
         ("9223372036854775807", pa.timestamp("us", "UTC"), None),
         ('"2026-01-02"', pa.date32(), date(2026, 1, 2)),
         ('"AQI="', pa.binary(), b"\x01\x02"),

@@ -13,8 +13,10 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.errors import PythonException
 from pyspark.sql.functions import col, length, lit, struct, when
+from pyspark.sql.types import IntegerType, MapType, StringType
 
 from babelqueue_spark import functions as bq
+from babelqueue_spark.errors import OptionError
 from babelqueue_spark.source.columns import ENVELOPE
 from tests.envelope.bodies import ENVELOPE as FIELDS
 from tests.envelope.bodies import META, body
@@ -228,3 +230,26 @@ def test_the_functions_in_sql(spark: Any, bodies: Any) -> None:
         f"FROM (SELECT CAST('{body().decode()}' AS BINARY) AS body)"
     ).collect()
     assert tuple(row) == (True, True, "ab", None, None)
+
+
+def test_large_texts_and_counts(spark: Any) -> None:
+    spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
+    try:
+        assert only(spark, bq.trace_context(lit("a-b"), lit(None))).trace_id == "ab"
+        dead = json.loads(only(spark, bq.dead_letter("value", lit("failed"), attempts=lit(3_000_000_000))))
+        assert dead["attempts"] == 2**31 - 1
+        assert only(spark, bq.decode("value")).error is None
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
+
+
+def test_encode_names_the_row_with_nulls_before_it(spark: Any) -> None:
+    frame = spark.createDataFrame([(0,), (1,), (2,)], "n int").coalesce(1)
+    rows = when(col("n") == 2, message(data="[]", queue="q"))
+    with pytest.raises(PythonException, match="row 2: data"):
+        frame.select(bq.encode(rows)).collect()
+
+
+def test_maps_of_other_keys_than_strings_are_refused() -> None:
+    with pytest.raises(OptionError, match="keys of JSON are strings"):
+        bq.decode("value", MapType(IntegerType(), StringType()))

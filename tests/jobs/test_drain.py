@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from jobs.drain import folder_of
 from tests.streams import backlog, envelope, publish
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
 ROOT = Path(__file__).parent.parent.parent
+SAME = ["urn:a:b", "urn:a_b", "urn_a:b", "urn:a.b", "..", ".", "", "urn:/a", "urn:" + "x" * 300, "urn:ä"]
 ORDERS, MAILS = "urn:babel:orders:created", "urn:babel:mails:sent"
 
 
@@ -82,3 +85,10 @@ def test_the_demo_adds_up() -> None:
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert "the sum is right" in done.stdout
+
+
+def test_each_urn_has_a_folder_of_its_own_within_the_output() -> None:
+    folders = [folder_of(urn) for urn in SAME]
+    assert len(set(folders)) == len(SAME)
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]*(\.[0-9a-f]{16})?", folder) and folder for folder in folders)
+    assert max(map(len, folders)) < 200

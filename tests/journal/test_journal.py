@@ -290,6 +290,27 @@ class TestTornSegments:
         assert store.create("s.arrow", content)
         assert store.read("s.arrow") == content
 
+    @pytest.mark.parametrize("content", [b"", b'{"cleaned":0,'])
+    def test_torn_commits_plans_and_marks_are_as_if_they_were_not_written(
+        self, store: LocalStore, tmp_path: Path, content: bytes
+    ) -> None:
+        journal = Journal(str(tmp_path))
+        _ = journal.identity
+        journal.commit(1)
+        (tmp_path / "commits/0000000002").write_bytes(content)
+        assert journal.state().committed == 1
+        journal.take_over()
+        journal.commit(2)
+        assert journal.state().committed == 2
+        for name in ("plan.json", "00000.ack"):
+            (tmp_path / "batches/0000000003").mkdir(parents=True, exist_ok=True)
+            (tmp_path / "batches/0000000003" / name).write_bytes(content)
+        assert journal.plan(3) is None
+        assert journal.record_plan(3, {"batch": 3}) == {"batch": 3}
+        assert not journal.segment(3, 0).acknowledged()
+        journal.segment(3, 0).mark_acknowledged(1)
+        assert journal.segment(3, 0).mark()["claimed"] == 1
+
     def test_whole_file_is_never_set_aside(self, store: LocalStore, tmp_path: Path) -> None:
         content = self.whole(tmp_path)
         assert store.create("s.arrow", content)

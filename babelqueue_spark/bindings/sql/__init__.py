@@ -47,6 +47,7 @@ from sqlalchemy import (
     String,
     Table,
     Update,
+    case,
     cast,
     delete,
     func,
@@ -267,7 +268,8 @@ def _original(queue: str) -> str:
 
 def _columns(table: Table) -> Select[Any]:
     """Id, payload as bytes, `created_at` as it stands, and whether somebody had claimed it before."""
-    redelivered = table.c.reserved_at.is_not(None) if "reserved_at" in table.c else null()
+    reserved = table.c.reserved_at.is_not(None) if "reserved_at" in table.c else null()
+    redelivered = case((reserved, True), else_=null())  # a release leaves no trace
     payload, created_at = cast(table.c.payload, LargeBinary), cast(table.c.created_at, String)
     return select(table.c.id, payload, created_at, redelivered)
 

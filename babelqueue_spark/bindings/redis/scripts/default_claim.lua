@@ -13,7 +13,7 @@ open_for_writes(deadlines)
 move_due(deadlines, now, limit, function(members)
     local values = {}
     for _, member in ipairs(members) do
-        if #member >= 34 and string.byte(member, 33) == 58 then
+        if #member >= 33 and string.byte(member, 33) == 58 then
             values[#values + 1] = value_of(member)
         end
     end

@@ -1,0 +1,174 @@
+"""Quick looks at many JSON texts at once: what needs a closer one.
+
+Each function may name more rows than it has to, never fewer. Everything here is linear in the length of the
+texts, and looks at their bytes in windows that stay in the processor's cache.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+#: An exponent of as many digits may put a number out of a double's range; one of far more digits does.
+_LONG_EXPONENT, _ENDLESS_EXPONENT = 3, 16
+_ENDS_NUMBER = np.isin(np.arange(256), [*b",]} \t\r\n"])
+#: A number out of range without such an exponent has over 200 digits in a row; of those every _STRIDE-th
+#: byte gives at least eight.
+_STRIDE = 24
+_WINDOW = 1 << 16
+_DIGITS_IN_A_ROW = b"0" * 8
+_DIGITS_TO_ZERO = bytes(ord("0") if byte in b"0123456789" else 1 for byte in range(256))
+
+_skim_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_skim = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+def suspects(texts: Any, limit: int) -> list[int]:
+    """The rows of the binary array `texts` that a quick look does not prove to be sound.
+
+    Sound is one JSON value, of finite numbers only, nested no deeper than `limit`.
+    """
+    joined, lengths = _joined(texts)
+    rows = {*deep_rows(texts, limit), *_rows_at(too_big_numbers(joined), lengths)}
+    if not _are_values(joined, lengths):
+        rows.update(row for row, text in enumerate(texts.to_pylist()) if not _is_value(text))
+    return sorted(rows)
+
+
+def may_repeat_keys(texts: Any) -> list[int]:
+    """The rows of the binary array `texts`, JSON values each, in which an object may have a key twice.
+
+    Those with an escape or a space behind a quote; those of which two keys are equal, in whatever objects.
+    """
+    _, offsets, values = texts.buffers()
+    octets = np.frombuffer(values or b"", np.uint8)
+    bounds = np.frombuffer(offsets, np.int32)[texts.offset :][: len(texts) + 1]
+    part = octets[bounds[0] : bounds[-1]]
+    quotes = places(part, lambda window: window == ord('"'), reach=0) + bounds[0]
+    following = octets.take(quotes + 1, mode="clip")
+    escapes = places(part, lambda window: window == ord("\\"), reach=0) + bounds[0]
+    odd = np.concatenate([escapes, quotes[following <= ord(" ")]])
+    closing = np.flatnonzero(following[1:] == ord(":")) + 1  # the first quote opens
+    begins, ends = quotes[closing - 1] + 1, quotes[closing]
+    bounds_of_pieces = np.append(np.stack([begins, ends], axis=1), ends[-1:]).astype(np.int32)
+    pieces = pa.Array.from_buffers(pa.binary(), 2 * len(ends), [None, pa.py_buffer(bounds_of_pieces), values])
+    keys = pieces.take(pa.array(np.arange(0, 2 * len(ends), 2)))
+    rows = np.searchsorted(bounds, odd, side="right") - 1
+    return sorted({*rows.tolist(), *_rows_with_equal(keys, np.searchsorted(ends, bounds))})
+
+
+def _rows_with_equal(keys: Any, bounds: NDArray[np.intp]) -> Iterator[int]:
+    """The rows, each a slice of `keys` between two bounds, that have equal keys."""
+    codes = keys.dictionary_encode().indices
+    row_bounds = pa.py_buffer((4 * bounds).astype(np.int32))
+    shapes = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, [None, row_bounds, codes.buffers()[1]])
+    encoded = shapes.dictionary_encode()
+    repeats = [len({*codes}) < len(codes) for codes in map(_codes, encoded.dictionary.to_pylist())]
+    yield from np.flatnonzero(np.array(repeats, np.bool_)[encoded.indices.to_numpy()]).tolist()
+
+
+def _codes(shape: bytes) -> list[int]:
+    codes: list[int] = np.frombuffer(shape, np.int32).tolist()
+    return codes
+
+
+def too_big_rows(texts: Any) -> set[int]:
+    """The rows of the binary array `texts` that may have a number that is no finite double."""
+    joined, lengths = _joined(texts)
+    return {*_rows_at(too_big_numbers(joined), lengths)}
+
+
+def _joined(texts: Any) -> tuple[bytes, NDArray[np.int32]]:
+    """The texts with commas between, and their lengths."""
+    [joined] = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), b",").to_pylist()
+    return joined, pc.binary_length(texts).to_numpy()
+
+
+def _rows_at(places: list[int], lengths: NDArray[np.int32]) -> list[int]:
+    """The rows that these places of the joined text belong to."""
+    rows: list[int] = np.searchsorted(np.cumsum(lengths + 1), places, side="right").tolist()
+    return rows
+
+
+def _are_values(joined: bytes, lengths: NDArray[np.int32]) -> bool:
+    """Whether texts of these lengths, `joined` with commas, are surely a JSON value each."""
+    try:
+        values = _skim_list(b"[%b]" % joined)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return [*map(len, values)] == [*lengths.tolist()]
+
+
+def _is_value(text: bytes) -> bool:
+    try:
+        _skim(text)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def too_big_numbers(text: bytes) -> list[int]:
+    """Where in `text`, JSON values end to end, a number stands, or may stand, that is no finite double."""
+    return [*_long_exponents(np.frombuffer(text, np.uint8)), *_endless_digits(text)]
+
+
+def _long_exponents(octets: NDArray[np.uint8]) -> Iterator[int]:
+    """Where the digits of long exponents without a minus begin.
+
+    In a string, such digits would hardly be followed by what ends a number.
+    """
+    letters = places(octets, _may_be_exponents, reach=_LONG_EXPONENT + 1)
+    begins = letters + 1 + (octets[letters + 1] == ord("+"))
+    ends = begins + _LONG_EXPONENT
+    for _ in range(_ENDLESS_EXPONENT - _LONG_EXPONENT):
+        following = octets.take(ends, mode="clip")
+        yield from begins[_ENDS_NUMBER[following]].tolist()
+        goes_on = following - np.uint8(ord("0")) <= 9
+        begins, ends = begins[goes_on], ends[goes_on] + 1
+    yield from begins.tolist()
+
+
+def _may_be_exponents(octets: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    digit = octets - np.uint8(ord("0")) <= 9
+    three = digit[1:-2] & digit[2:-1] & digit[3:]
+    letter = (octets[:-4] | 0x20) == ord("e")
+    found: NDArray[np.bool_] = letter & (three[:-1] | ((octets[1:-3] == ord("+")) & three[1:]))
+    return found
+
+
+def places(
+    octets: NDArray[np.uint8], matches: Callable[[NDArray[np.uint8]], NDArray[np.bool_]], reach: int
+) -> NDArray[np.intp]:
+    """Where something stands in `octets`, looked for in windows that stay in the processor's cache.
+
+    `matches` tells, for all octets of a window but the last `reach`, whether it stands there; it looks at
+    that octet and at `reach` more.
+    """
+    windows = range(0, max(len(octets) - reach, 0), _WINDOW)
+    found = [start + np.flatnonzero(matches(octets[start : start + _WINDOW + reach])) for start in windows]
+    return np.concatenate(found) if found else np.empty(0, np.intp)
+
+
+def _endless_digits(text: bytes) -> Iterator[int]:
+    """Where there are more digits in a row than a finite double needs."""
+    sample = text[::_STRIDE].translate(_DIGITS_TO_ZERO)
+    first = sample.find(_DIGITS_IN_A_ROW)
+    while first >= 0:
+        if text[first * _STRIDE : (first + len(_DIGITS_IN_A_ROW) - 1) * _STRIDE].isdigit():
+            yield first * _STRIDE
+        first = sample.find(_DIGITS_IN_A_ROW, first + 1)
+
+
+def may_be_deep(text: bytes, limit: int) -> bool:
+    """Whether `text` has brackets enough to be nested deeper than `limit`."""
+    return len(text) > limit and text.count(b"[") + text.count(b"{") > limit
+
+
+def deep_rows(texts: Any, limit: int) -> list[int]:
+    """The rows of the binary array `texts` that may be nested deeper than `limit`."""
+    long = pc.indices_nonzero(pc.greater(pc.binary_length(texts), 2 * limit))
+    return [row for row in long.to_pylist() if may_be_deep(texts[row].as_py(), limit)]
