@@ -47,7 +47,7 @@ test: setup ## All tests on the newest PySpark, then those with Spark on the old
 	@scripts/timed.sh "tests on PySpark $(OLDEST_PYSPARK)" $(MAKE) --no-print-directory test-oldest
 
 test-oldest: $(OLDEST)/installed ## The Spark tests on the oldest supported PySpark
-	$(OLDEST)/bin/pytest tests/source/test_stream.py tests/source/test_browse.py tests/sink/test_write.py
+	$(OLDEST)/bin/pytest tests/source/test_stream.py tests/source/test_browse.py tests/sink/test_write.py tests/functions
 
 demo: setup ## Fill a queue, read it as a stream into Parquet, look at what came out
 	@$(BIN)/python -m jobs.demo

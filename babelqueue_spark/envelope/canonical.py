@@ -6,6 +6,7 @@ character, and `data` by itself is a JSON object, the whole is valid JSON and th
 nothing is left to parse. A body that differs in one byte is left to the other ways (`decoder.py`).
 """
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,11 +16,8 @@ from numpy.typing import NDArray
 
 from babelqueue_spark.envelope.columns import DEAD_LETTER_TYPE, ENVELOPE_SCHEMA, META_TYPE, TIMESTAMP
 from babelqueue_spark.envelope.jsontext import MAX_DEPTH, is_utf8
-from babelqueue_spark.envelope.scan import places, suspects
+from babelqueue_spark.envelope.scan import places, slices, suspects
 from babelqueue_spark.envelope.texts import NEEDS_ESCAPE, must_escape
-
-#: Rows cut at a time: few enough for what is made of them to stay in the processor's cache.
-SLICE_ROWS = 4096
 
 #: The text around the fields: job, trace_id, data, id, queue, lang, created_at, attempts.
 _FRAME = (
@@ -35,15 +33,25 @@ _FRAME = (
 )
 _FRAME_TEXT = b"".join(_FRAME)
 _FRAME_LENGTHS = np.array([len(text) for text in _FRAME])
-#: Where a body's pieces begin, frame and fields in turn: the end of a key (`":`), counted from the body's
-#: first one or back from its last one (-1), and the way from there.
-_BEGINS = (
-    *((0, len('":"')), (1, -len('","trace_id')), (1, len('":"')), (2, -len('","data')), (2, len('":'))),
-    *((-7, -len(',"meta')), (-6, len('":"')), (-5, -len('","queue')), (-5, len('":"'))),
-    *((-4, -len('","lang')), (-4, len('":"')), (-3, -len('","schema_version'))),
-    *((-2, len('":')), (-1, -len('},"attempts')), (-1, len('":'))),
-)
-_FEWEST_KEYS = 10
+_HEAD_FRAMES = 3  # in front of `data`, whose own keys lie between these keys and those of the tail
+
+
+def _begins() -> Iterator[tuple[int, int]]:
+    """Where a body's pieces begin, from its first field on: the end of a key (`":`), and the way from there.
+
+    Keys are counted from the body's first one, and from `data` on back from its last one (-1).
+    """
+    keys, keys_in_all = 0, _FRAME_TEXT.count(b'":')
+    for number, text in enumerate(_FRAME[:-1]):
+        first = keys if number < _HEAD_FRAMES else keys - keys_in_all
+        if number:
+            yield first, -text.index(b'":')
+        keys += text.count(b'":')
+        yield first + text.count(b'":') - 1, len(text) - text.rindex(b'":')
+
+
+_BEGINS = tuple(_begins())
+_FEWEST_KEYS = _FRAME_TEXT.count(b'":')
 #: The pieces, and what lies between this body and the next one.
 _PIECES = 2 * len(_FRAME)
 _FRAME_PIECES = np.arange(0, _PIECES, 2)
@@ -70,18 +78,17 @@ class Canonical(NamedTuple):
 
 def read(bodies: Any) -> Canonical:
     """Decode the canonical and acceptable envelopes among `bodies`, a binary array."""
-    found = [_read_slice(bodies, start) for start in range(0, len(bodies), SLICE_ROWS)]
-    slices = [(rows, leaves) for rows, leaves in found if len(rows)]
-    if not slices:
+    parts = [(start, *_read_slice(part)) for start, part in slices(bodies)]
+    found = [(start + rows, leaves) for start, rows, leaves in parts if len(rows)]
+    if not found:
         return Canonical(np.empty(0, np.intp), pa.RecordBatch.from_pylist([], ENVELOPE_SCHEMA))
-    all_rows, all_leaves = zip(*slices, strict=True)
+    all_rows, all_leaves = zip(*found, strict=True)
     columns = [pa.concat_arrays(leaf) for leaf in zip(*all_leaves, strict=True)]
     return Canonical(np.concatenate(all_rows), _batch(columns))
 
 
-def _read_slice(bodies: Any, start: int) -> tuple[Rows, list[Any]]:
-    """The rows from `start` on that can be read, and their columns with the structs taken apart."""
-    part = bodies.slice(start, SLICE_ROWS)
+def _read_slice(part: Any) -> tuple[Rows, list[Any]]:
+    """The rows that can be read, and their columns with the structs taken apart."""
     _, offsets, values = part.buffers()
     octets = np.frombuffer(values or b"", np.uint8)
     bounds = np.frombuffer(offsets, np.int32)[part.offset :][: len(part) + 1]
@@ -97,7 +104,7 @@ def _read_slice(bodies: Any, start: int) -> tuple[Rows, list[Any]]:
     leaves = [*strings, data, pa.array(_PLACE_VALUES @ times), pa.array(attempts.astype(np.int32))]
     if not fine.all():
         rows, leaves = rows[fine], [leaf.filter(pa.array(fine)) for leaf in leaves]
-    return start + rows, leaves
+    return rows, leaves
 
 
 def _cut(octets: Octets, bounds: Places) -> tuple[Rows, Places]:

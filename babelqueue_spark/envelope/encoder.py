@@ -18,12 +18,11 @@ from babelqueue_spark.envelope.jsontext import (
     too_deep,
     with_room,
 )
-from babelqueue_spark.envelope.scan import may_repeat_keys, suspects
+from babelqueue_spark.envelope.scan import may_repeat_keys, slices, suspects
 from babelqueue_spark.envelope.strict import is_extra
 from babelqueue_spark.envelope.texts import dead_letter_block, digits, escaped, joined, milliseconds
 
 _COLUMNS = ("job", "trace_id", "data", "meta", "attempts")
-_CHECKED_AT_ONCE = 4096
 
 
 class EnvelopeError(ValueError):
@@ -146,8 +145,7 @@ def _dead_letter_text(messages: Any) -> Any:
 def _check_data(data: Any) -> None:
     opening = pc.ascii_ltrim(data, characters=JSON_WHITESPACE)
     _refuse(pc.invert(pc.starts_with(opening, "{")), "data", "is not a JSON object")
-    for start in range(0, len(data), _CHECKED_AT_ONCE):
-        part = data.slice(start, _CHECKED_AT_ONCE).cast(pa.binary())
+    for start, part in slices(data.cast(pa.binary())):
         for row in sorted({*suspects(part, MAX_DEPTH - 1), *may_repeat_keys(part)}):
             _check_json(
                 start + row, "data", part[row].as_py().decode("utf-8", "replace"), DISTINCT, MAX_DEPTH - 1

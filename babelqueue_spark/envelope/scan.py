@@ -20,11 +20,26 @@ _ENDS_NUMBER = np.isin(np.arange(256), [*b",]} \t\r\n"])
 #: byte gives at least eight.
 _STRIDE = 24
 _WINDOW = 1 << 16
+SLICE_ROWS = 4096
+_SLICE_BYTES = 1 << 20
 _DIGITS_IN_A_ROW = b"0" * 8
 _DIGITS_TO_ZERO = bytes(ord("0") if byte in b"0123456789" else 1 for byte in range(256))
 
 _skim_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _skim = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+def slices(texts: Any) -> Iterator[tuple[int, Any]]:
+    """The binary array `texts` in parts that stay in the processor's cache, each with its first row."""
+    if not len(texts):
+        return
+    bounds = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset :][: len(texts) + 1]
+    start = 0
+    while start < len(texts):
+        full = int(np.searchsorted(bounds, int(bounds[start]) + _SLICE_BYTES, side="right")) - 1
+        end = min(max(full, start + 1), start + SLICE_ROWS)
+        yield start, texts.slice(start, end - start)
+        start = end
 
 
 def suspects(texts: Any, limit: int) -> list[int]:
@@ -169,6 +184,13 @@ def may_be_deep(text: bytes, limit: int) -> bool:
 
 
 def deep_rows(texts: Any, limit: int) -> list[int]:
-    """The rows of the binary array `texts` that may be nested deeper than `limit`."""
-    long = pc.indices_nonzero(pc.greater(pc.binary_length(texts), 2 * limit))
-    return [row for row in long.to_pylist() if may_be_deep(texts[row].as_py(), limit)]
+    """The rows of the binary array `texts` that have brackets enough to be nested deeper than `limit`."""
+    lengths = pc.binary_length(texts).to_numpy()
+    if not len(lengths) or lengths.max() <= limit:
+        return []
+    _, offsets, values = texts.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[texts.offset :][: len(texts) + 1]
+    octets = np.frombuffer(values, np.uint8)[bounds[0] : bounds[-1]]
+    opening = places(octets, lambda window: (window | 0x20) == ord("{"), reach=0)  # and [
+    rows: list[int] = np.flatnonzero(np.diff(np.searchsorted(opening, bounds - bounds[0])) > limit).tolist()
+    return rows
