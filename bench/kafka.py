@@ -121,7 +121,7 @@ def compare(url: str, address: str, source: Path) -> tuple[float, float]:
         sizes = [2 * PER_TRIGGER] * WARM_ROUNDS + [MESSAGES] * ROUNDS
         rates = [
             (
-                redis.read(spark, url, "bench", queue, bodies[:size], folder / f"redis-{number}")[0],
+                redis.read(spark, url, "bench", queue, bodies[:size], folder / f"redis-{number}", 1)[0],
                 read(spark, address, folder / f"kafka-{number}"),
             )
             for number, size in enumerate(sizes)
