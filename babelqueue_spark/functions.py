@@ -186,7 +186,8 @@ def _udf(
     columnwise.__name__ = name
     make: Any = arrow_udf  # its annotations know atomic types only
     made = make(columnwise, returns)
-    return made.asNondeterministic() if random else made  # type: ignore[no-any-return]
+    function_of_columns: ColumnFunction = made.asNondeterministic() if random else made
+    return function_of_columns
 
 
 def _usual(column: pa.Array) -> pa.Array:

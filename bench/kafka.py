@@ -23,7 +23,7 @@ from pyspark.sql.functions import col, from_json
 
 from bench import redis
 from bench.redis import PER_TRIGGER, body, session
-from bench.table import Row, row
+from bench.table import Row, row, steady_rate
 from tests.servers import RedisServer, StartError, await_ready, free_port
 
 #: What the JVM runs is not all compiled before.
@@ -160,7 +160,4 @@ def read(spark: Any, address: str, checkpoint: Path) -> float:
         .start()
     )
     query.awaitTermination()
-    steady = [entry for entry in query.recentProgress if entry["numInputRows"]][1:]
-    count: int = sum(entry["numInputRows"] for entry in steady)
-    milliseconds: int = sum(entry["durationMs"]["triggerExecution"] for entry in steady)
-    return count * 1000 / milliseconds
+    return steady_rate(query.recentProgress)

@@ -14,7 +14,7 @@ from babelqueue.codec import EnvelopeCodec
 from babelqueue.redis_transport import RedisTransport
 
 from babelqueue_spark.options import write_options
-from bench.table import Row, rate, row
+from bench.table import Row, rate, row, steady_rate
 from tests.servers import RedisServer
 from tests.streams import outgoing
 
@@ -103,11 +103,8 @@ def read(
             .start()
         )
         query.awaitTermination()
-        progress += [entry for entry in query.recentProgress if entry["numInputRows"]]
-    steady = progress[1:] or progress
-    count = sum(entry["numInputRows"] for entry in steady)
-    milliseconds = sum(entry["durationMs"]["triggerExecution"] for entry in steady)
-    return count * 1000 / milliseconds, largest_worker()
+        progress += query.recentProgress
+    return steady_rate(progress), largest_worker()
 
 
 def largest_worker() -> float:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from babelqueue_spark.envelope.columns import DEAD_LETTER_TYPE, ENVELOPE_SCHEMA, META_TYPE, TIMESTAMP
 from babelqueue_spark.envelope.jsontext import MAX_DEPTH, is_utf8
-from babelqueue_spark.envelope.scan import places, slices, suspects
+from babelqueue_spark.envelope.scan import cut, octets_of, places, slices, suspects
 from babelqueue_spark.envelope.texts import NEEDS_ESCAPE, must_escape
 
 #: The text around the fields: job, trace_id, data, id, queue, lang, created_at, attempts.
@@ -89,13 +89,11 @@ def read(bodies: Any) -> Canonical:
 
 def _read_slice(part: Any) -> tuple[Rows, list[Any]]:
     """The rows that can be read, and their columns with the structs taken apart."""
-    _, offsets, values = part.buffers()
-    octets = np.frombuffer(values or b"", np.uint8)
-    bounds = np.frombuffer(offsets, np.int32)[part.offset :][: len(part) + 1]
+    octets, bounds = octets_of(part)
     rows, cuts = _cut(octets, bounds)
     if not len(rows):
         return rows, []
-    pieces = _pieces(values, cuts, bounds[-1])
+    pieces = cut(part, np.append(cuts.T, bounds[-1]))  # one row's after the other's
     data, *strings = (_column(pieces, piece) for piece in (_DATA, _JOB, _TRACE_ID, _ID, _QUEUE, _LANG))
     times, attempts = _digits(octets, cuts[_CREATED_AT], _TIME_DIGITS), _digits(octets, cuts[_ATTEMPTS], 1)[0]
     fine = (times <= 9).all(axis=0) & (times[0] > 0) & (attempts <= 9)
@@ -128,12 +126,6 @@ def _cut(octets: Octets, bounds: Places) -> tuple[Rows, Places]:
 def _ends_key(octets: Octets) -> Mask:
     mask: Mask = (octets[:-1] == ord('"')) & (octets[1:] == ord(":"))
     return mask
-
-
-def _pieces(values: Any, cuts: Places, end: int) -> Any:
-    """All pieces of the rows, one row's after the other's."""
-    offsets = np.append(cuts.T, np.int32(end))
-    return pa.Array.from_buffers(pa.binary(), cuts.size, [None, pa.py_buffer(offsets), values])
 
 
 def _column(pieces: Any, piece: int) -> Any:

@@ -97,9 +97,6 @@ def _interleaved(left: Any, left_rows: canonical.Rows, right: Any, right_rows: c
     return both.take(pa.array(order))
 
 
-# --- the other ways ---------------------------------------------------------------------------------------
-
-
 def _read_all(bodies: Any, allow_list_data: bool) -> Any:
     """The batch of `bodies`, at least one, read one by one."""
     doubtful = too_big_rows(bodies)

@@ -29,11 +29,27 @@ _skim_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _skim = msgspec.json.Decoder(msgspec.Raw).decode
 
 
+def octets_of(texts: Any) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+    """All bytes behind the string or binary array `texts`, and the bounds of its texts there."""
+    _, offsets, values = texts.buffers()
+    if not len(texts):
+        return np.empty(0, np.uint8), np.zeros(1, np.int32)
+    bounds = np.frombuffer(offsets, np.int32)[texts.offset :][: len(texts) + 1]
+    return np.frombuffer(values or b"", np.uint8), bounds
+
+
+def cut(texts: Any, begins: NDArray[Any]) -> Any:
+    """The bytes behind `texts` cut into a binary array: each piece ends where the next one begins.
+
+    `begins` are ascending places in those bytes, the last of them the end.
+    """
+    offsets = pa.py_buffer(begins.astype(np.int32, copy=False))
+    return pa.Array.from_buffers(pa.binary(), max(len(begins) - 1, 0), [None, offsets, texts.buffers()[2]])
+
+
 def slices(texts: Any) -> Iterator[tuple[int, Any]]:
     """The binary array `texts` in parts that stay in the processor's cache, each with its first row."""
-    if not len(texts):
-        return
-    bounds = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset :][: len(texts) + 1]
+    _, bounds = octets_of(texts)
     start = 0
     while start < len(texts):
         full = int(np.searchsorted(bounds, int(bounds[start]) + _SLICE_BYTES, side="right")) - 1
@@ -59,9 +75,7 @@ def may_repeat_keys(texts: Any) -> list[int]:
 
     Those with an escape or a space behind a quote; those of which two keys are equal, in whatever objects.
     """
-    _, offsets, values = texts.buffers()
-    octets = np.frombuffer(values or b"", np.uint8)
-    bounds = np.frombuffer(offsets, np.int32)[texts.offset :][: len(texts) + 1]
+    octets, bounds = octets_of(texts)
     part = octets[bounds[0] : bounds[-1]]
     quotes = places(part, lambda window: window == ord('"'), reach=0) + bounds[0]
     following = octets.take(quotes + 1, mode="clip")
@@ -69,9 +83,8 @@ def may_repeat_keys(texts: Any) -> list[int]:
     odd = np.concatenate([escapes, quotes[following <= ord(" ")]])
     closing = np.flatnonzero(following[1:] == ord(":")) + 1  # the first quote opens
     begins, ends = quotes[closing - 1] + 1, quotes[closing]
-    bounds_of_pieces = np.append(np.stack([begins, ends], axis=1), ends[-1:]).astype(np.int32)
-    pieces = pa.Array.from_buffers(pa.binary(), 2 * len(ends), [None, pa.py_buffer(bounds_of_pieces), values])
-    keys = pieces.take(pa.array(np.arange(0, 2 * len(ends), 2)))
+    pieces = cut(texts, np.append(np.stack([begins, ends], axis=1), ends[-1:]))
+    keys = pieces.take(pa.array(np.arange(0, len(pieces), 2)))
     rows = np.searchsorted(bounds, odd, side="right") - 1
     return sorted({*rows.tolist(), *_rows_with_equal(keys, np.searchsorted(ends, bounds))})
 
@@ -188,9 +201,9 @@ def deep_rows(texts: Any, limit: int) -> list[int]:
     lengths = pc.binary_length(texts).to_numpy()
     if not len(lengths) or lengths.max() <= limit:
         return []
-    _, offsets, values = texts.buffers()
-    bounds = np.frombuffer(offsets, np.int32)[texts.offset :][: len(texts) + 1]
-    octets = np.frombuffer(values, np.uint8)[bounds[0] : bounds[-1]]
-    opening = places(octets, lambda window: (window | 0x20) == ord("{"), reach=0)  # and [
+    octets, bounds = octets_of(texts)
+    opening = places(
+        octets[bounds[0] : bounds[-1]], lambda window: (window | 0x20) == ord("{"), reach=0
+    )  # and [
     rows: list[int] = np.flatnonzero(np.diff(np.searchsorted(opening, bounds - bounds[0])) > limit).tolist()
     return rows

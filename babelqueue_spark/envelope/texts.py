@@ -3,9 +3,10 @@
 import json
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from babelqueue_spark.envelope.scan import octets_of
 
 #: What a JSON string must escape; everything else is written as it is.
 NEEDS_ESCAPE = r'["\\\x00-\x1f]'
@@ -29,11 +30,8 @@ def escaped(column: Any) -> Any:
 
 def must_escape(column: Any) -> bool:
     """Whether a text of a string or binary `column` has a quote, a backslash or a control character."""
-    _, offsets, text = column.buffers()
-    if not len(column) or text is None:
-        return False
-    bounds = np.frombuffer(offsets, np.int32)[column.offset :]
-    octets = np.frombuffer(text, np.uint8)[bounds[0] : bounds[len(column)]]
+    octets, bounds = octets_of(column)
+    octets = octets[bounds[0] : bounds[-1]]
     return bool(((octets < ord(" ")) | (octets == ord('"')) | (octets == ord("\\"))).any())
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from functools import cache
+from types import GenericAlias
 from typing import Annotated, Any
 
 import msgspec
@@ -79,9 +80,9 @@ def _annotation(wanted: pa.DataType) -> Any:
             tuple(field.name for field in fields), tuple(_annotation(field.type) for field in fields)
         )
     elif pa.types.is_map(wanted):
-        kind = dict[str, _annotation(wanted.item_type)]  # type: ignore[misc]
+        kind = GenericAlias(dict, (str, _annotation(wanted.item_type)))
     elif pa.types.is_list(wanted):
-        kind = list[_annotation(wanted.value_type)]  # type: ignore[misc]
+        kind = GenericAlias(list, (_annotation(wanted.value_type),))
     elif pa.types.is_string(wanted):
         kind = str
     elif pa.types.is_boolean(wanted):

@@ -125,7 +125,8 @@ class Segment:
         if content is None:
             return None
         with pa.ipc.open_file(pa.BufferReader(content)) as reader:
-            return reader.schema.metadata[b"writer"]  # type: ignore[no-any-return]
+            writer: bytes = reader.schema.metadata[b"writer"]
+        return writer
 
     def discard(self) -> None:
         """Delete the segment, which was written too late to be read."""
@@ -154,7 +155,7 @@ class Segment:
         """How often the broker may deliver each message again (positive), or has done so (negative)."""
         mark = self.mark()
         if mark:
-            return _difference(Counter(mark["lost"]), Counter(mark["repeated"]))
+            return _balance(mark)
         holding = self.read()
         if holding is None:
             return Counter()
@@ -299,8 +300,7 @@ class Journal:
         counts = Counter({name: count for name, (count, _) in remembered.items()})
         for number in range(state.committed + 1, batch + 1):
             for index in _partitions(self._store.names(_folder(number)), ".ack"):
-                mark = self.segment(number, index).mark()
-                counts.update(_difference(Counter(mark["lost"]), Counter(mark["repeated"])))
+                counts.update(_balance(self.segment(number, index).mark()))
         return {
             name: (count, remembered.get(name, (0, now))[1]) for name, count in counts.items() if count > 0
         }
@@ -333,6 +333,11 @@ def _encode(value: Any) -> bytes:
 
 def _named(batches: Iterable[pa.RecordBatch], identities: Identities) -> Counter[str]:
     return Counter(name for batch in batches for name in identities(batch))
+
+
+def _balance(mark: dict[str, Any]) -> Counter[str]:
+    """How often what an acknowledge left behind may come again, less what it recognised."""
+    return _difference(Counter(mark["lost"]), Counter(mark["repeated"]))
 
 
 def _difference(left: Counter[str], right: Counter[str]) -> Counter[str]:
