@@ -23,6 +23,7 @@ FEW = 10_000
 PER_TRIGGER = 100_000
 SLOW_MESSAGES = 3_000
 CHUNK = 1_000
+FOREIGN = 100_000
 
 BARE_CLAIM = """
 local values = redis.call('LPOP', KEYS[1], ARGV[1])
@@ -66,6 +67,13 @@ def rows() -> list[Row]:
             ),
             row(f"{work}, {MESSAGES:,} queued", streamed, f"the same, {FEW:,} queued", few, 0.8),
             row(f"worker memory, MiB, {FEW:,} queued", memory_of_few, f"{MESSAGES:,} queued", memory, 0.8),
+            row(
+                f"Redis acknowledge behind {FOREIGN:,} foreign claims",
+                acknowledge(server.url, redis, some, foreign=FOREIGN),
+                "behind none",
+                acknowledge(server.url, redis, some, foreign=0),
+                None,
+            ),
         ]
 
 
@@ -143,6 +151,27 @@ def publish(url: str, bodies: list[bytes]) -> float:
                 binding.publish("published", batch, marker=f"{os.urandom(8).hex()}-{number}")
 
         return rate(len(bodies), run)
+
+
+def acknowledge(url: str, redis: client.Redis, bodies: list[bytes], *, foreign: int) -> float:
+    """Messages a second of two readers whose claims interleave, behind what dead PHP workers left."""
+    push(redis, "held", bodies)
+    push(redis, "held:processing", [b"x" * 400] * foreign)
+    options = write_options({"url": url})
+    with options.binding() as one, options.binding() as other:
+        claims = [
+            (reader, reader.claim("held", CHUNK, 1 << 30))
+            for _ in range(len(bodies) // CHUNK // 2)
+            for reader in (one, other)
+        ]
+
+        def run() -> None:
+            for reader, claimed in claims:
+                reader.acknowledge("held", claimed)
+
+        speed = rate(len(bodies), run, repeats=1)
+    redis.delete("held:processing")
+    return speed
 
 
 def bare_loop(redis: client.Redis, bodies: list[bytes]) -> float:

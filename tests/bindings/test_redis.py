@@ -6,7 +6,6 @@ import multiprocessing
 import re
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -414,29 +413,6 @@ class TestSettling:
                 assert sorted(in_flight) == sorted(member[33:] for member in members)
                 assert redis.llen(queue) + len(in_flight) == published - settled
             assert settled > published // 3 > 0
-
-    def test_cost_a_message_stays_flat_among_foreign_entries(
-        self, redis_server: RedisServer, redis: Redis, queue: str
-    ) -> None:
-        """100 000 entries of dead PHP workers at the head, and two readers whose claims interleave."""
-
-        def seconds(foreign: int) -> float:
-            redis.delete(f"{queue}:processing")
-            for _ in range(foreign // 10_000):
-                redis.rpush(f"{queue}:processing", *[b"x" * 400] * 10_000)
-            for start in range(0, 40_000, 10_000):
-                first.publish(queue, outgoing([b"%0400d" % i for i in range(start, start + 10_000)]))
-            claims = [(reader, claim(reader, queue, 2000)) for _ in range(10) for reader in (first, second)]
-            began = time.perf_counter()
-            for reader, claimed in claims:
-                assert reader.acknowledge(queue, claimed).true_count == 2000
-            return time.perf_counter() - began
-
-        with binding(redis_server) as first, binding(redis_server) as second:
-            alone = min(seconds(0) for _ in range(2))
-            assert seconds(100_000) < 4 * alone + 0.2
-        assert redis.llen(f"{queue}:processing") == 100_000
-        redis.delete(f"{queue}:processing")
 
 
 def _acknowledge(config: BindingConfig, queue: str, claimed: pa.RecordBatch) -> list[bool]:
