@@ -15,7 +15,7 @@ export SPARK_LOCAL_IP := 127.0.0.1
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-setup: .venv/installed ## Virtual environment, Java and redis-server, where missing
+setup: .venv/installed ## Virtual environment and Java, where missing
 
 .venv/installed: pyproject.toml scripts/provision.sh
 	@scripts/provision.sh
@@ -25,7 +25,11 @@ setup: .venv/installed ## Virtual environment, Java and redis-server, where miss
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
-$(OLDEST)/installed: .venv/installed
+.venv/servers: .venv/installed
+	@scripts/provision.sh servers
+	@touch $@
+
+$(OLDEST)/installed: .venv/servers
 	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --editable '.[dev]' 'pyspark==$(OLDEST_PYSPARK)'
 	@touch $@
@@ -41,7 +45,7 @@ types: setup ## mypy --strict
 test-fast: setup ## Tests without Spark and servers
 	$(BIN)/pytest -m 'not spark and not server'
 
-test: setup ## All tests on the newest PySpark, then those with Spark on the oldest
+test: .venv/servers ## All tests on the newest PySpark, then those with Spark on the oldest
 	@scripts/timed.sh "fast tests" $(MAKE) --no-print-directory test-fast
 	@scripts/timed.sh "tests with servers and Spark" $(BIN)/pytest -m 'spark or server'
 	@scripts/timed.sh "tests on PySpark $(OLDEST_PYSPARK)" $(MAKE) --no-print-directory test-oldest
@@ -52,8 +56,7 @@ test-oldest: $(OLDEST)/installed ## The Spark tests on the oldest supported PySp
 demo: setup ## Fill a queue, read it as a stream into Parquet, look at what came out
 	@$(BIN)/python -m jobs.demo
 
-bench: setup ## Measure against the peers; prints ratios
-	@scripts/provision.sh maven
+bench: .venv/servers ## Measure against the peers; prints ratios
 	@$(BIN)/python -m bench
 
 fuzz: setup ## The codec against FUZZ_BODIES mutated bodies, guided by coverage

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
-import socket
-import subprocess
 import tempfile
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Any
-from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +18,9 @@ from pyspark.sql.functions import col, from_json
 from bench import redis
 from bench.redis import PER_TRIGGER, body, session
 from bench.table import Row, row, steady_rate
-from tests.servers import RedisServer, StartError, await_ready, free_port
+from tests.servers import RedisServer
+from tests.servers.jars import jars
+from tests.servers.kafka import KafkaServer
 
 #: What the JVM runs is not all compiled before.
 WARM_ROUNDS = 5
@@ -37,76 +33,16 @@ job STRING, trace_id STRING, data STRING, attempts INT,
 meta STRUCT<id STRING, queue STRING, lang STRING, schema_version INT, created_at BIGINT>
 """
 POM = Path(__file__).with_name("kafka-pom.xml")
-CACHE = Path(".cache/kafka").absolute()
-CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
-SETTINGS = """
-process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
-controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-log.dirs={home}/data
-num.partitions={partitions}
-offsets.topic.replication.factor=1
-"""
 
 
 def rows() -> list[Row]:
     """The Kafka row of the design."""
-    source, server = jars("spark"), jars("broker")
+    source = jars(POM)
     # A JVM takes jars only when it starts, and another module may have started this process's one.
     own_process = ProcessPoolExecutor(1, get_context("spawn"))
-    with RedisServer() as queue, broker(server) as address, own_process as process:
-        ours, theirs = process.submit(compare, queue.url, address, source).result()
+    with RedisServer() as queue, KafkaServer(PARTITIONS) as log, own_process as process:
+        ours, theirs = process.submit(compare, queue.url, log.address, source).result()
     return [row("Redis to DataFrame, journal on", ours, "Spark's Kafka source and from_json", theirs, 0.7)]
-
-
-def jars(profile: str) -> Path:
-    """The folder with the jars of a profile of the pom; Maven fetches them once."""
-    folder = CACHE / f"{crc32(POM.read_bytes()):08x}" / profile
-    if folder.is_dir():
-        return folder
-    if not shutil.which("mvn"):
-        raise SystemExit("bench kafka: Maven is missing, which fetches Kafka: run scripts/provision.sh maven")
-    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
-    command = ["mvn", "-q", "-B", "-f", str(POM), "-P", profile, *goal]
-    fetched = subprocess.run(command, capture_output=True, text=True)
-    if fetched.returncode:
-        reason = fetched.stdout.partition("[ERROR] ")[2].partition("\n")[0]
-        raise SystemExit(f"bench kafka: Maven could not fetch Kafka: {reason}")
-    return folder
-
-
-@contextmanager
-def broker(folder: Path) -> Iterator[str]:
-    """A Kafka broker in a directory of its own, and its address."""
-    with tempfile.TemporaryDirectory(prefix="kafka-") as home:
-        port, settings, log = free_port(), Path(home) / "server.properties", Path(home) / "log"
-        settings.write_text(
-            SETTINGS.format(port=port, controller=free_port(), home=home, partitions=PARTITIONS)
-        )
-        java = ["java", "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{folder}/*"]
-        layout = ["kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(settings)]
-        with log.open("wb") as output:
-            subprocess.run([*java, *layout], stdout=output, stderr=subprocess.STDOUT)
-            process = subprocess.Popen(
-                [*java, "kafka.Kafka", str(settings)], stdout=output, stderr=subprocess.STDOUT
-            )
-        try:
-            await_ready(process, lambda: listens(port), log)
-            yield f"127.0.0.1:{port}"
-        except StartError as error:
-            reason = (str(error).splitlines() or ["it took too long"])[-1]
-            raise SystemExit(f"bench kafka: the broker did not start: {reason}") from None
-        finally:
-            process.kill()
-            process.wait()
-
-
-def listens(port: int) -> bool:
-    """True when the port takes a connection; `OSError` until then."""
-    with socket.create_connection(("127.0.0.1", port), timeout=1):
-        return True
 
 
 def compare(url: str, address: str, source: Path) -> tuple[float, float]:

@@ -1,15 +1,20 @@
 #!/usr/bin/env bash
-# Install what Python packages cannot bring: Java 17, a Redis server, Python's venv module;
-# with the argument `maven` also Maven, which fetches Kafka for the bench.
+# Install what Python packages cannot bring: Java 17 and Python's venv module; with the argument `servers`
+# also the servers of tests and bench, and Maven, which fetches those that are written in Java.
 # On Debian and Ubuntu through apt; elsewhere it says what is missing and stops.
 set -euo pipefail
 
 missing=()
 java_version() { java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'; }
 if ! command -v java >/dev/null || [ "$(java_version)" -lt 17 ]; then missing+=(openjdk-17-jre-headless); fi
-command -v redis-server >/dev/null || missing+=(redis-server)
 python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
-if [ "${1:-}" = maven ] && ! command -v mvn >/dev/null; then missing+=(maven); fi
+if [ "${1:-}" = servers ]; then
+  command -v redis-server >/dev/null || missing+=(redis-server)
+  command -v mvn >/dev/null || missing+=(maven)
+  [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || missing+=(rabbitmq-server)
+  [ -x /usr/sbin/mariadbd ] || missing+=(mariadb-server)
+  compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)
+fi
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 as_root=()

@@ -17,7 +17,7 @@ os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executa
 _ROOT = Path(__file__).parent.parent
 os.environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
-pytest_plugins = ["tests.fixtures_conformance", "tests.fixtures_redis"]
+pytest_plugins = ["tests.fixtures_conformance", "tests.fixtures_servers"]
 
 BROKERS = ["sql", "redis"]
 

@@ -1,0 +1,85 @@
+"""RabbitMQ from Debian, a node of its own with an epmd of its own."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.servers.base import Server, free_port, listens
+
+_PROGRAM = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+
+
+class RabbitServer(Server):
+    """`rabbitmq-server` with a user `babel`, durable across `stop` and `start`.
+
+    Args:
+        password: of the user.
+        settings: further lines of `rabbitmq.conf`.
+    """
+
+    name = "rabbitmq"
+    start_seconds = 60.0
+    login = "babel"
+
+    def __init__(self, password: str = "s3cret-w0rd", settings: str = "") -> None:
+        super().__init__()
+        self.password = password
+        self._settings = settings
+        self._epmd = 0
+
+    @property
+    def url(self) -> str:
+        return f"amqp://{self.login}:{self.password}@{self.address}/%2F"
+
+    def prepare(self) -> None:
+        self._epmd = free_port()
+        (self.home / "enabled_plugins").write_text("[].")
+        (self.home / "rabbitmq.conf").write_text(
+            f"listeners.tcp.1 = {self.address}\n"
+            f"default_user = {self.login}\n"
+            f"default_pass = {self.password}\n"
+            "loopback_users = none\n"
+            "vm_memory_high_watermark.absolute = 1GB\n"
+            "disk_free_limit.absolute = 50MB\n"
+            f"{self._settings}"
+        )
+
+    def command(self) -> list[str]:
+        return [_PROGRAM]
+
+    def environment(self) -> dict[str, str]:
+        home = str(self.home)
+        return {
+            "HOME": home,
+            "ERL_EPMD_PORT": str(self._epmd),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_ALLOW_INPUT": "true",  # in the foreground, so that our process is the node
+            "RABBITMQ_NODENAME": f"rabbit-{self.port}@localhost",
+            "RABBITMQ_DIST_PORT": str(free_port()),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-noinput -kernel inet_dist_use_interface {127,0,0,1}",
+            "RABBITMQ_MNESIA_BASE": home,
+            "RABBITMQ_LOG_BASE": home,
+            "RABBITMQ_CONFIG_FILE": f"{home}/rabbitmq.conf",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": f"{home}/enabled_plugins",
+        }
+
+    def ready(self) -> bool:
+        return listens(self.port) and "Server startup complete" in self._said()
+
+    def stop(self) -> None:
+        super().stop()
+        if self._epmd:
+            subprocess.run(["epmd", "-port", str(self._epmd), "-kill"], capture_output=True, check=False)
+
+    def control(self, *words: str) -> None:
+        """`rabbitmqctl` of this node."""
+        self.run(
+            str(Path(_PROGRAM).with_name("rabbitmqctl")),
+            "-n",
+            self.environment()["RABBITMQ_NODENAME"],
+            *words,
+        )
+
+    def _said(self) -> str:
+        return "".join(path.read_text(errors="replace") for path in self.home.glob("*.log"))
