@@ -34,6 +34,9 @@ BINDINGS: dict[str, Entry] = {
         "sqlalchemy",
     ),
     "redis": Entry("babelqueue_spark.bindings.redis:RedisBinding", "redis", ("redis", "rediss"), "redis"),
+    "rabbitmq": Entry(
+        "babelqueue_spark.bindings.rabbitmq:RabbitBinding", "rabbitmq", ("amqp", "amqps"), "pika"
+    ),
 }
 
 

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 from tests.servers.base import Server, free_port, listens
+from tests.servers.certificates import Certificates
 
 _PROGRAM = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 
@@ -15,25 +16,31 @@ class RabbitServer(Server):
 
     Args:
         password: of the user.
-        settings: further lines of `rabbitmq.conf`.
+        tls: also listens with TLS, and takes no client without a certificate of that authority.
     """
 
     name = "rabbitmq"
     start_seconds = 60.0
     login = "babel"
 
-    def __init__(self, password: str = "s3cret-w0rd", settings: str = "") -> None:
+    def __init__(self, password: str = "s3cret-w0rd", tls: Certificates | None = None) -> None:
         super().__init__()
         self.password = password
-        self._settings = settings
+        self._tls = tls
+        self._tls_port = 0
         self._epmd = 0
 
     @property
     def url(self) -> str:
         return f"amqp://{self.login}:{self.password}@{self.address}/%2F"
 
+    @property
+    def secure_url(self) -> str:
+        """The connection string of the TLS listener."""
+        return f"amqps://{self.login}:{self.password}@127.0.0.1:{self._tls_port}/%2F"
+
     def prepare(self) -> None:
-        self._epmd = free_port()
+        self._epmd, self._tls_port = free_port(), free_port()
         (self.home / "enabled_plugins").write_text("[].")
         (self.home / "rabbitmq.conf").write_text(
             f"listeners.tcp.1 = {self.address}\n"
@@ -42,7 +49,7 @@ class RabbitServer(Server):
             "loopback_users = none\n"
             "vm_memory_high_watermark.absolute = 1GB\n"
             "disk_free_limit.absolute = 50MB\n"
-            f"{self._settings}"
+            f"{self._tls_settings() if self._tls else ''}"
         )
 
     def command(self) -> list[str]:
@@ -79,6 +86,17 @@ class RabbitServer(Server):
             "-n",
             self.environment()["RABBITMQ_NODENAME"],
             *words,
+        )
+
+    def _tls_settings(self) -> str:
+        assert self._tls is not None
+        return (
+            f"listeners.ssl.1 = 127.0.0.1:{self._tls_port}\n"
+            f"ssl_options.cacertfile = {self._tls.ca}\n"
+            f"ssl_options.certfile = {self._tls.server}\n"
+            f"ssl_options.keyfile = {self._tls.server_key}\n"
+            "ssl_options.verify = verify_peer\n"
+            "ssl_options.fail_if_no_peer_cert = true\n"
         )
 
     def _said(self) -> str:

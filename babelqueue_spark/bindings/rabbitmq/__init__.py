@@ -1,0 +1,226 @@
+"""RabbitMQ queues over AMQP 0-9-1, classic and quorum.
+
+=================== =========================================================================
+Feature             RabbitMQ
+=================== =========================================================================
+Claim               by a consumer whose prefetch is the limit; back when its connection ends
+Receipts            of one connection: nobody else can acknowledge
+Order               as published, for one claimer
+Delay               up to 40 days, by wait queues; or by an exchange of the delayed-message plugin
+Headers             the header table; properties repeat what stands in the envelope
+Browse              intrusive: messages are taken, and put back marked as redelivered
+Publish once        no; a repeated batch has the same `meta.id` and `message_id`
+Native dead letters by the queue's own policy; ours go to `<queue>.dlq`, or `<queue>.failed`
+=================== =========================================================================
+
+Connection string: ``amqp://[user:password@]host:port/vhost``, ``amqps://`` for TLS; pika's query parameters
+(``?heartbeat=30``) are understood. Queues are declared durable and without arguments where they are missing;
+existing ones are used as they are.
+
+Options, as ``rabbitmq.<name>``:
+
+- ``exchange``: publishes to this exchange, which must exist; no queue is declared for it.
+- ``routing_key``: with it in place of the queue's name.
+- ``delayed_exchange``: an exchange of type ``x-delayed-message`` to which delayed messages go, with the
+  queue's name as routing key; without it they wait in queues ``<queue>.delay.<milliseconds>``.
+- ``heartbeat``: seconds; ``blocked_connection_timeout``: seconds that a publish waits while the server's
+  memory or disk alarm is on, 60; ``socket_timeout``, ``stack_timeout``; ``client_name``.
+- ``ssl_ca_certs``, ``ssl_certfile``, ``ssl_keyfile``, ``ssl_password``, ``ssl_check_hostname``: for TLS.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pika.channel import Channel
+
+from babelqueue_spark.bindings.base import (
+    Binding,
+    BindingConfig,
+    Capabilities,
+    DeadLetterStyle,
+    empty_deliveries,
+)
+from babelqueue_spark.bindings.rabbitmq.link import Done, Inbox, Link, Message
+from babelqueue_spark.bindings.rabbitmq.messages import received, tags
+from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
+from babelqueue_spark.bindings.rabbitmq.publishing import LONGEST_DELAY, Publisher
+from babelqueue_spark.errors import BrokerError
+
+__all__ = ["RabbitBinding"]
+
+_FIRST_WINDOW = 200
+_LARGEST_WINDOW = 20_000
+_QUIET_SECONDS = 0.05
+_STALLED_SECONDS = 1.0
+_BROWSE_MESSAGES = 1_000
+_BROWSE_BYTES = 32 << 20
+
+
+class RabbitBinding(Binding):
+    """RabbitMQ, by one connection and one channel."""
+
+    name = "rabbitmq"
+    capabilities = Capabilities(
+        claim_batch=100_000,
+        publish_batch=10_000,
+        durable_receipts=False,
+        publish_once=False,
+        max_delay=LONGEST_DELAY,
+        browse="intrusive",
+        ordered=True,
+        headers=True,
+        native_dead_letters=True,
+    )
+
+    def __init__(self, config: BindingConfig) -> None:
+        super().__init__(config)
+        self._options = RabbitOptions.parse(config)
+        self._link = Link(self._options)
+        self._publisher = Publisher(self._link, self._options)
+        self._held: dict[int, None] = {}
+        self._epoch = ""
+        self._average = 0.0
+
+    def backlog(self, queue: str) -> int:
+        """Messages that are ready; one round trip."""
+        return self._publisher.ready(queue)
+
+    def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
+        """By consumers one after the other, each with a prefetch that keeps to both bounds."""
+        claimed: list[Message] = []
+        size = 0
+        while (
+            len(claimed) < messages and (size < max_bytes or not claimed) and (ready := self.backlog(queue))
+        ):
+            window = self._window(messages - len(claimed), max_bytes - size)
+            with self._link.consuming(queue, window) as inbox:
+                full = self._fill(inbox, queue, window, ready)
+            taken, size = _within(inbox.messages, claimed, size, max_bytes)
+            self._hold(inbox.messages)
+            claimed += inbox.messages[:taken]
+            if surplus := inbox.messages[taken:]:
+                self._settle([message.tag for message in surplus], give_back=True)
+            if claimed:
+                self._average = size / len(claimed)
+            if not full or surplus:
+                break
+        return received(claimed, self._epoch) if claimed else empty_deliveries()
+
+    def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
+        """True where the channel of the claim is still open; a whole claim goes in one frame."""
+        del queue
+        return self._settle_claimed(deliveries, give_back=False)
+
+    def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
+        """To their former places, marked as redelivered."""
+        del queue
+        self._settle_claimed(deliveries, give_back=True)
+
+    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+        """Persistent and mandatory, with many unconfirmed messages on their way."""
+        if marker is not None:
+            raise BrokerError("RabbitMQ cannot publish a batch once: it keeps no markers")
+        return self._publisher.publish(queue, messages)
+
+    def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
+        """What is ready now, held by a connection of its own until the last batch was taken."""
+        with RabbitBinding(self.config) as own:
+            left = own.backlog(queue)
+            while left > 0:
+                batch = own.claim(queue, min(left, _BROWSE_MESSAGES), _BROWSE_BYTES)
+                if not batch.num_rows:
+                    break
+                left -= batch.num_rows
+                column = batch.schema.get_field_index("receipt")
+                yield batch.set_column(column, batch.schema.field(column), pa.nulls(len(batch), pa.binary()))
+
+    def close(self) -> None:
+        """Close the connection; what is claimed goes back."""
+        self._link.close()
+
+    @classmethod
+    def dead_letter_name(cls, queue: str, style: DeadLetterStyle) -> str:
+        """`<queue>.dlq`, or `<queue>.failed`."""
+        return f"{queue}.dlq" if style == "babelqueue" else f"{queue}.failed"
+
+    def identities(self, deliveries: pa.RecordBatch) -> list[str]:
+        """Digests of body and `message_id`: RabbitMQ has no name for a message."""
+        columns = (deliveries.column(name).to_pylist() for name in ("id", "body"))
+        return [_digest(name or "", body) for name, body in zip(*columns, strict=True)]
+
+    def _window(self, messages: int, max_bytes: int) -> int:
+        """How many messages may come before we look at their sizes again."""
+        if not self._average:
+            return min(messages, _FIRST_WINDOW)
+        fitting = int(max_bytes / max(self._average, 1.0))
+        return max(1, min(messages, fitting, _LARGEST_WINDOW))
+
+    def _fill(self, inbox: Inbox, queue: str, window: int, ready: int) -> bool:
+        """Wait until the window is full (true), or the queue is dry, or others have what is left."""
+        seen, stalled_at = 0, 0.0
+        while not inbox.cancelled:
+            inbox.wait(min(window, len(inbox.messages) + ready), _QUIET_SECONDS)
+            if len(inbox.messages) >= window:
+                return True
+            if len(inbox.messages) > seen or not stalled_at:
+                seen, stalled_at = len(inbox.messages), time.monotonic() + _STALLED_SECONDS
+            ready = self.backlog(queue)
+            if not ready or time.monotonic() > stalled_at:
+                return False
+        return False
+
+    def _hold(self, messages: Sequence[Message]) -> None:
+        if self._epoch != self._link.epoch:
+            self._epoch = self._link.epoch
+            self._held.clear()
+        self._held.update((message.tag, None) for message in messages)
+
+    def _settle_claimed(self, claimed: pa.RecordBatch, *, give_back: bool) -> pa.BooleanArray:
+        """Acknowledge or give back; true where that has reached the server."""
+        ours = [tag if tag in self._held else None for tag in tags(claimed, self._link.epoch)]
+        wanted = [tag for tag in ours if tag is not None]
+        if wanted:
+            try:
+                self._settle(wanted, give_back=give_back)
+            except BrokerError:
+                ours = [None] * len(ours)  # the connection ended, and what is claimed went back with it
+        return pa.array([tag is not None for tag in ours], pa.bool_())
+
+    def _settle(self, wanted: Sequence[int], *, give_back: bool) -> None:
+        """One frame for all before the first that stays claimed, one for each beyond; then an answer."""
+        chosen = set(wanted)
+        kept = next((tag for tag in self._held if tag not in chosen), None)
+        leading = [tag for tag in wanted if kept is None or tag < kept]
+        single = [tag for tag in wanted if kept is not None and tag > kept]
+
+        def settle(channel: Channel, done: Done) -> None:
+            verb = channel.basic_nack if give_back else channel.basic_ack
+            if leading:
+                verb(max(leading), multiple=True)
+            for tag in single:
+                verb(tag)
+            channel.basic_qos(prefetch_count=0, callback=done)
+
+        self._link.call(settle)
+        for tag in wanted:
+            self._held.pop(tag, None)
+
+
+def _within(
+    arrived: Sequence[Message], claimed: Sequence[Message], size: int, max_bytes: int
+) -> tuple[int, int]:
+    """How many of the messages fit (the first one always does), and the bytes claimed with them."""
+    for count, message in enumerate(arrived):
+        grown = size + len(message.body)
+        if grown > max_bytes and (count or claimed):
+            return count, size
+        size = grown
+    return len(arrived), size
+
+
+def _digest(name: str, body: bytes) -> str:
+    return hashlib.blake2b(name.encode() + b"\0" + body, digest_size=16).hexdigest()

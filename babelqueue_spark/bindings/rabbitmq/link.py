@@ -1,0 +1,306 @@
+"""One connection and one channel, served by a thread of its own, and errors that say what to do.
+
+The thread answers heartbeats however long the caller is busy with something else.
+"""
+
+from __future__ import annotations
+
+import ssl
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+import pika
+from pika import exceptions
+from pika.adapters.select_connection import SelectConnection
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
+from pika.channel import Channel
+
+from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
+from babelqueue_spark.errors import BrokerError
+
+_NOT_FOUND = 404
+_POLL_SECONDS = 1.0
+_CLOSE_SECONDS = 5.0
+
+Done = Callable[..., None]
+Action = Callable[[Channel, Done], Any]
+
+_CODES = {
+    311: "a message is larger than the server takes: raise its max_message_size",
+    312: "no queue is bound for the routing key: check rabbitmq.exchange and rabbitmq.routing_key",
+    320: "it closed the connection, as a server does that shuts down: try again when it is back",
+    402: "no such exchange: declare it first",
+    403: "this user may not do that: give it permissions on the queue and on the vhost",
+    404: "what it was asked for does not exist",
+    405: "the queue is exclusive to another connection, or locked",
+    406: "it refused what was asked, or a claim was older than its consumer_timeout",
+    530: "the vhost does not exist, or this user may not use it",
+}
+
+_ADVICE: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (
+    (
+        (exceptions.ProbableAuthenticationError, exceptions.AuthenticationError),
+        "it refused the login: check user and password",
+    ),
+    (exceptions.ProbableAccessDeniedError, "it refused the vhost: check its name and the user's permissions"),
+    (exceptions.ConnectionBlockedTimeout, "it takes no messages: its memory or disk alarm is on"),
+    (
+        exceptions.IncompatibleProtocolError,
+        "what answers there does not speak AMQP 0-9-1: check host and port",
+    ),
+    (exceptions.AMQPHeartbeatTimeout, "the connection was lost, for no heartbeat came in time"),
+    (ssl.SSLError, "TLS failed: check the certificates and rabbitmq.ssl_ca_certs"),
+    (exceptions.StreamLostError, "the connection was lost"),
+)
+_UNREACHABLE = "it cannot be reached: check host, port and TLS"
+
+
+class NotFoundError(BrokerError):
+    """A queue or an exchange does not exist."""
+
+
+class Message(NamedTuple):
+    """What arrived for a consumer."""
+
+    tag: int
+    redelivered: bool
+    properties: pika.BasicProperties
+    body: bytes
+
+
+class Inbox:
+    """What a consumer has received, in order."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.error: BaseException | None = None
+        self.cancelled = False
+        self._wanted = 0
+        self._woken = threading.Event()
+
+    def wait(self, wanted: int, quiet: float) -> None:
+        """Return when there are `wanted` messages, or none arrived for `quiet` seconds, or none will."""
+        self._wanted = wanted
+        seen = -1
+        while seen != len(self.messages) < wanted and not self.cancelled:
+            seen = len(self.messages)
+            self._woken.clear()
+            if len(self.messages) < wanted and not self.error:
+                self._woken.wait(quiet)
+            if self.error:
+                raise self.error
+
+    def receive(self, _: Channel, method: Any, properties: pika.BasicProperties, body: bytes) -> None:
+        """Keep a delivery."""
+        self.messages.append(Message(method.delivery_tag, method.redelivered, properties, body))
+        if len(self.messages) >= self._wanted:
+            self._woken.set()
+
+    def end(self, error: BaseException | None) -> None:
+        """Nothing more will come."""
+        self.error = error
+        self.cancelled = True
+        self._woken.set()
+
+
+class Link:
+    """A connection made at the first call, in the process that needs it.
+
+    Attributes:
+        epoch: names the channel; delivery tags mean nothing on another one. Empty while there is none.
+    """
+
+    def __init__(self, options: RabbitOptions) -> None:
+        self.epoch = ""
+        self._options = options
+        self._thread: threading.Thread | None = None
+        self._connection: SelectConnection | None = None
+        self._channel: Channel | None = None
+        self._awaited: Future[Any] | None = None
+        self._inbox: Inbox | None = None
+        self._reason: BaseException | None = None
+
+    def call(self, action: Action) -> Any:
+        """What `action(channel, done)` passes to `done`; it runs on the thread of the connection."""
+        with self._explained():
+            self._open()
+            return self._ask(lambda done: action(self._opened(), done))
+
+    def call_aside(self, action: Action) -> Any:
+        """As `call`, on a channel made for it: an error that closes it leaves claims alone."""
+
+        def aside(done: Done) -> None:
+            answers: list[Any] = []
+
+            def opened(channel: Channel) -> None:
+                def answered(answer: Any = None) -> None:
+                    answers.append(answer)
+                    channel.close()
+
+                channel.add_on_close_callback(closed)
+                action(channel, answered)
+
+            def closed(_: Channel, reason: BaseException) -> None:
+                if isinstance(reason, exceptions.ChannelClosedByClient):
+                    done(*answers)
+                else:
+                    self._fail(reason)
+
+            assert self._connection is not None
+            self._connection.channel(on_open_callback=opened)
+
+        with self._explained():
+            self._open()
+            return self._ask(aside)
+
+    @contextmanager
+    def consuming(self, queue: str, prefetch: int) -> Iterator[Inbox]:
+        """An inbox into which at most `prefetch` messages of the queue come."""
+        inbox = Inbox()
+        tag = uuid.uuid4().hex
+
+        def consume(channel: Channel, done: Done) -> None:
+            self._inbox = inbox
+            channel.basic_qos(
+                prefetch_count=prefetch,
+                callback=lambda _: channel.basic_consume(
+                    queue, inbox.receive, consumer_tag=tag, callback=done
+                ),
+            )
+
+        self.call(consume)
+        with self._explained():
+            yield inbox
+        if not inbox.cancelled:
+            self.call(lambda channel, done: channel.basic_cancel(tag, done))
+
+    def close(self) -> None:
+        """Close the connection; idempotent. What is claimed goes back to its queue."""
+        thread, connection = self._thread, self._connection
+        if thread is not None and connection is not None and thread.is_alive():
+            connection.ioloop.add_callback_threadsafe(lambda: _close(connection))
+            thread.join(_CLOSE_SECONDS)
+        self._thread = self._connection = self._channel = None
+        self.epoch = ""
+
+    def _open(self) -> None:
+        if self._thread is None or not self._thread.is_alive() or self._connection is None:
+            self._connect()
+        if not self.epoch:
+            assert self._connection is not None
+            connection = self._connection
+            self._channel = self._ask(lambda done: connection.channel(on_open_callback=done))
+            self._channel.add_on_close_callback(self._channel_closed)
+            self._channel.add_on_cancel_callback(self._consumer_cancelled)
+            self.epoch = uuid.uuid4().hex
+
+    def _connect(self) -> None:
+        self.close()
+        self._reason = None
+        opened: Future[Any] = Future()
+        self._awaited = opened
+        parameters = self._options.parameters()
+        self._thread = threading.Thread(
+            target=self._serve, args=(parameters, opened), name="rabbitmq", daemon=True
+        )
+        self._thread.start()
+        self._connection = opened.result()
+
+    def _serve(self, parameters: pika.connection.Parameters, opened: Future[Any]) -> None:
+        try:
+            connection = SelectConnection(
+                parameters,
+                on_open_callback=opened.set_result,
+                on_open_error_callback=self._connection_closed,
+                on_close_callback=self._connection_closed,
+            )
+            connection.ioloop.start()
+            connection.ioloop.close()
+        except BaseException as error:  # noqa: BLE001 (handed to the caller, who waits for it)
+            self._lost(error)
+
+    def _opened(self) -> Channel:
+        if self._channel is None or not self.epoch:
+            raise self._reason or exceptions.ChannelWrongStateError()
+        return self._channel
+
+    def _ask(self, action: Callable[[Done], Any]) -> Any:
+        answer: Future[Any] = Future()
+
+        def done(value: Any = None) -> None:
+            if not answer.done():
+                answer.set_result(value)
+
+        def run() -> None:
+            self._awaited = answer
+            try:
+                action(done)
+            except Exception as error:  # noqa: BLE001 (handed to the caller)
+                self._fail(error)
+
+        assert self._connection is not None
+        self._connection.ioloop.add_callback_threadsafe(run)
+        while True:
+            with suppress(TimeoutError):
+                return answer.result(_POLL_SECONDS)
+            if not answer.done() and (self._thread is None or not self._thread.is_alive()):
+                raise self._reason or exceptions.StreamLostError()
+
+    def _connection_closed(self, connection: Any, reason: BaseException) -> None:
+        self._lost(reason)
+        connection.ioloop.stop()
+
+    def _channel_closed(self, _: Channel, reason: BaseException) -> None:
+        self._lost(reason)
+
+    def _consumer_cancelled(self, _: Any) -> None:
+        if self._inbox is not None:
+            self._inbox.end(None)
+
+    def _lost(self, reason: BaseException) -> None:
+        self.epoch = ""
+        self._reason = reason
+        if self._inbox is not None:
+            self._inbox.end(reason)
+        self._fail(reason)
+
+    def _fail(self, reason: BaseException) -> None:
+        if self._awaited is not None and not self._awaited.done():
+            self._awaited.set_exception(reason)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (exceptions.AMQPError, AMQPConnectorException, OSError) as error:
+            kind = NotFoundError if getattr(error, "reply_code", 0) == _NOT_FOUND else BrokerError
+            raise kind(f"RabbitMQ at {self._options.address}: {_advice(error)}") from None
+
+
+def _close(connection: SelectConnection) -> None:
+    if connection.is_open:
+        connection.close()
+    elif not connection.is_closing:
+        connection.ioloop.stop()
+
+
+def _advice(error: BaseException) -> str:
+    for kind, advice in _ADVICE:
+        if any(isinstance(cause, kind) for cause in _causes(error)):
+            return advice
+    if isinstance(error, (exceptions.ConnectionClosed, exceptions.ChannelClosed)):
+        code, text = error.reply_code, " ".join(str(error.reply_text).split())
+        return f"{_CODES.get(code, 'it closed the channel')} ({code} {text})"
+    return _UNREACHABLE
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, and those which it wraps: pika keeps them in several places."""
+    yield error
+    for nested in (*error.args, getattr(error, "exception", None), *getattr(error, "exceptions", ())):
+        if isinstance(nested, BaseException):
+            yield from _causes(nested)

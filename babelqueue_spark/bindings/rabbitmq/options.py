@@ -1,0 +1,162 @@
+"""The options of the RabbitMQ binding, from the connection string and from `rabbitmq.<name>` options."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import pika
+
+from babelqueue_spark.bindings.base import BindingConfig
+from babelqueue_spark.errors import OptionError
+
+
+def _flag(text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.strip().lower() == "true"
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 86_400:
+        raise ValueError(text)
+    return value
+
+
+OWN_OPTIONS: Mapping[str, Callable[[str], Any]] = {
+    "exchange": str,
+    "routing_key": str,
+    "delayed_exchange": str,
+    "client_name": str,
+}
+
+CLIENT_OPTIONS: Mapping[str, Callable[[str], Any]] = {
+    "heartbeat": int,
+    "blocked_connection_timeout": _seconds,
+    "socket_timeout": _seconds,
+    "stack_timeout": _seconds,
+}
+
+TLS_OPTIONS: Mapping[str, Callable[[str], Any]] = {
+    "ssl_ca_certs": str,
+    "ssl_certfile": str,
+    "ssl_keyfile": str,
+    "ssl_password": str,
+    "ssl_check_hostname": _flag,
+}
+
+_TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+
+_DEFAULTS = {"blocked_connection_timeout": 60.0, "socket_timeout": 10.0, "stack_timeout": 15.0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RabbitOptions:
+    """What the binding makes of its configuration.
+
+    Attributes:
+        url: the connection string.
+        address: `host:port`, with the vhost where it is not `/`, as shown in errors.
+        exchange: where `publish` sends; the default exchange when empty, whose queues are declared.
+        routing_key: in place of the queue's name, for an exchange of the user's.
+        delayed_exchange: an exchange of the plugin rabbitmq_delayed_message_exchange; None = wait queues.
+        client_name: as the management page shows the connection.
+        client: further parameters of the connection.
+        tls: the `ssl_` options.
+    """
+
+    url: str = field(repr=False)
+    address: str
+    exchange: str
+    routing_key: str | None
+    delayed_exchange: str | None
+    client_name: str
+    client: Mapping[str, Any]
+    tls: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def parse(cls, config: BindingConfig) -> RabbitOptions:
+        """Read a configuration; `OptionError` for what is unknown or cannot be used."""
+        if config.visibility_timeout is not None:
+            raise OptionError(
+                "option 'visibilityTimeout' has no meaning for RabbitMQ, where a claim lasts as long as its "
+                "connection: remove it (the server's consumer_timeout bounds it, 30 minutes by default)"
+            )
+        address, secure = _address(config.url)
+        values = _typed(config.client_options, tls=secure)
+        exchange, routing_key = values.get("exchange", ""), values.get("routing_key")
+        if routing_key is not None and not exchange:
+            raise OptionError("rabbitmq.routing_key needs rabbitmq.exchange: without it, queues are named")
+        return cls(
+            url=config.url,
+            address=address,
+            exchange=exchange,
+            routing_key=routing_key,
+            delayed_exchange=values.get("delayed_exchange"),
+            client_name=values.get("client_name", "babelqueue-spark"),
+            client={name: values[name] for name in CLIENT_OPTIONS if name in values},
+            tls={name: values[name] for name in TLS_OPTIONS if name in values},
+        )
+
+    def parameters(self) -> pika.connection.Parameters:
+        """What the client needs to connect; reads the files of certificates."""
+        parameters = pika.URLParameters(self.url)
+        given = urlsplit(self.url).query
+        for name, value in {**_DEFAULTS, **self.client}.items():
+            if name in self.client or f"{name}=" not in given:
+                setattr(parameters, name, value)
+        parameters.client_properties = {"connection_name": self.client_name}
+        if self.tls:
+            parameters.ssl_options = pika.SSLOptions(self._context(), parameters.host)
+        return parameters
+
+    def _context(self) -> ssl.SSLContext:
+        tls = self.tls
+        try:
+            context = ssl.create_default_context(cafile=tls.get("ssl_ca_certs"))
+            context.check_hostname = tls.get("ssl_check_hostname", True)
+            if "ssl_certfile" in tls:
+                password = tls.get("ssl_password", "")  # None would ask at the terminal
+                context.load_cert_chain(tls["ssl_certfile"], tls.get("ssl_keyfile"), password)
+        except OSError as error:
+            given = [f"rabbitmq.{name}" for name in tls if name in _TLS_FILES]
+            raise OptionError(
+                f"the files of {', '.join(given)} cannot be used ({error.strerror}): they must be PEM, and exist "
+                "on the driver and on the executors"
+            ) from None
+        return context
+
+
+def _address(url: str) -> tuple[str, bool]:
+    """What errors show of it, and whether it is TLS."""
+    try:
+        parsed = pika.URLParameters(url)
+        scheme = urlsplit(url).scheme
+        if scheme not in ("amqp", "amqps"):
+            raise ValueError(scheme)
+    except Exception:  # noqa: BLE001 (pika lets whatever its parsing meets through)
+        raise OptionError(
+            "the RabbitMQ URL cannot be read: write amqp://[user:password@]host:port/vhost (amqps:// for "
+            "TLS, %2F for the vhost /), with special characters of a password percent-encoded"
+        ) from None
+    vhost = "" if parsed.virtual_host == "/" else f"/{parsed.virtual_host}"
+    return f"{parsed.host}:{parsed.port}{vhost}", scheme == "amqps"
+
+
+def _typed(options: Mapping[str, str], *, tls: bool) -> dict[str, Any]:
+    known = {**OWN_OPTIONS, **CLIENT_OPTIONS, **TLS_OPTIONS}
+    typed = {}
+    for name, text in options.items():
+        if name not in known:
+            raise OptionError(f"rabbitmq.{name} is unknown: use one of {', '.join(sorted(known))}")
+        if name in TLS_OPTIONS and not tls:
+            raise OptionError(f"rabbitmq.{name} needs a URL that starts with amqps://")
+        try:
+            typed[name] = known[name](text)
+        except ValueError:
+            raise OptionError(f"rabbitmq.{name} has a value that cannot be used") from None
+    return typed

@@ -1,0 +1,181 @@
+"""Publishing with many unconfirmed messages on their way, to queues, exchanges and wait queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+import pika
+import pyarrow as pa
+import pyarrow.compute as pc
+from pika.channel import Channel
+from pika.frame import Method
+from pika.spec import Basic
+
+from babelqueue_spark.bindings.rabbitmq.link import Done, Link, NotFoundError
+from babelqueue_spark.bindings.rabbitmq.messages import properties
+from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
+from babelqueue_spark.errors import BrokerError
+
+LONGEST_DELAY = 40 * 86_400_000
+_UNCONFIRMED = 2_000
+_IDLE_WAIT_QUEUE = 3_600_000
+"""Milliseconds for which a wait queue outlives its last message."""
+
+
+class Post(NamedTuple):
+    """One message and where it goes."""
+
+    exchange: str
+    routing_key: str
+    body: bytes
+    properties: pika.BasicProperties
+
+
+class Publisher:
+    """Declares what it publishes to, once."""
+
+    def __init__(self, link: Link, options: RabbitOptions) -> None:
+        self._link = link
+        self._options = options
+        self._declared: set[str] = set()
+
+    def publish(self, queue: str, messages: pa.RecordBatch) -> int:
+        """Send `OUTGOING` messages; returns when the server has confirmed each of them."""
+        self._check_delays(messages)
+        posts = list(self._posts(queue, messages))
+        if not posts:
+            return 0
+        sending = _Sending(iter(posts), len(posts))
+        self._link.call_aside(sending.start)
+        if sending.refused or sending.returned:
+            self._declared.clear()
+            raise BrokerError(
+                f"RabbitMQ at {self._options.address}: of {len(posts)} messages for '{queue}' it refused "
+                f"{sending.refused} and could not route {sending.returned}{sending.why}: check that the "
+                "queue or the binding of the exchange exists, and the queue's length limits"
+            )
+        return len(posts)
+
+    def ready(self, queue: str) -> int:
+        """Messages ready in the queue, which is made where it is missing.
+
+        What was on its way to a consumer of ours before the server answered has arrived with the answer.
+        """
+        self._ensure(queue)
+        try:
+            answer = self._link.call(partial(_declare, queue, passive=True))
+        except BrokerError:
+            self._declared.clear()
+            self._ensure(queue)
+            answer = self._link.call(partial(_declare, queue, passive=True))
+        count: int = answer.method.message_count
+        return count
+
+    def _posts(self, queue: str, messages: pa.RecordBatch) -> Iterator[Post]:
+        delays = pc.fill_null(messages.column("delay"), 0).to_pylist()
+        bodies = messages.column("body").to_pylist()
+        routes = {delay: self._route(queue, delay) for delay in sorted(set(map(_rounded, delays)))}
+        for body, delay, given in zip(bodies, delays, properties(messages), strict=True):
+            exchange, routing_key = routes[_rounded(delay)]
+            if delay > 0 and self._options.delayed_exchange:
+                given.headers = {**(given.headers or {}), "x-delay": delay}
+            yield Post(exchange, routing_key, body, given)
+
+    def _route(self, queue: str, delay: int) -> tuple[str, str]:
+        """Exchange and routing key for messages that are due after `delay` milliseconds."""
+        options = self._options
+        if delay <= 0 and options.exchange:
+            return options.exchange, options.routing_key or queue
+        self._ensure(queue)
+        if delay <= 0:
+            return "", queue
+        if options.delayed_exchange:
+            return options.delayed_exchange, queue
+        return "", self._wait_queue(queue, delay)
+
+    def _ensure(self, queue: str) -> None:
+        """Make the queue where it is missing; one that exists may have any arguments."""
+        if queue in self._declared:
+            return
+        try:
+            self._link.call_aside(partial(_declare, queue, passive=True))
+        except NotFoundError:
+            self._link.call_aside(partial(_declare, queue, durable=True))
+        self._declared.add(queue)
+
+    def _wait_queue(self, queue: str, delay: int) -> str:
+        """`<queue>.delay.<milliseconds>`; a use keeps it for as long as a message may wait, and an hour."""
+        name = f"{queue}.delay.{delay}"
+        arguments = {
+            "x-message-ttl": delay,
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": queue,
+            "x-expires": delay + _IDLE_WAIT_QUEUE,
+        }
+        self._link.call_aside(partial(_declare, name, durable=True, arguments=arguments))
+        return name
+
+    def _check_delays(self, messages: pa.RecordBatch) -> None:
+        longest = pc.max(messages.column("delay")).as_py()
+        if longest is not None and longest > LONGEST_DELAY:
+            raise BrokerError(
+                f"RabbitMQ at {self._options.address}: a message asks for a delay of "
+                f"{longest / 86_400_000:.0f} days, but {LONGEST_DELAY // 86_400_000} are the most"
+            )
+
+
+class _Sending:
+    """One batch on its way; its methods run on the connection's thread."""
+
+    def __init__(self, posts: Iterator[Post], total: int) -> None:
+        self.refused = 0
+        self.returned = 0
+        self.why = ""
+        self._posts = posts
+        self._total = total
+        self._sent = 0
+        self._unconfirmed: dict[int, None] = {}
+
+    def start(self, channel: Channel, done: Done) -> None:
+        """Send, and call `done` when all are confirmed."""
+        self._channel, self._done = channel, done
+        channel.add_on_return_callback(self._return)
+        channel.confirm_delivery(self._confirm, callback=lambda _: self._send())
+
+    def _send(self) -> None:
+        while len(self._unconfirmed) < _UNCONFIRMED and self._sent < self._total:
+            post = next(self._posts)
+            self._channel.basic_publish(*post, mandatory=True)
+            self._sent += 1
+            self._unconfirmed[self._sent] = None
+
+    def _confirm(self, frame: Method[Basic.Ack | Basic.Nack]) -> None:
+        confirmed = self._confirmed(frame.method.delivery_tag, frame.method.multiple)
+        if isinstance(frame.method, Basic.Nack):
+            self.refused += len(confirmed)
+        for tag in confirmed:
+            del self._unconfirmed[tag]
+        if self._sent < self._total:
+            self._send()
+        elif not self._unconfirmed:
+            self._done()
+
+    def _confirmed(self, tag: int, multiple: bool) -> list[int]:
+        return list(takewhile(lambda sent: sent <= tag, self._unconfirmed)) if multiple else [tag]
+
+    def _return(self, _: Channel, method: Basic.Return, *__: object) -> None:
+        self.returned += 1
+        self.why = f" ({method.reply_code} {method.reply_text})"
+
+
+def _declare(queue: str, channel: Channel, done: Done, **arguments: Any) -> None:
+    channel.queue_declare(queue, callback=done, **arguments)
+
+
+def _rounded(delay: int) -> int:
+    """Up to three significant digits, so that wait queues stay few: at most 1 % late."""
+    step = int(10 ** max(0, len(str(delay)) - 3))
+    return -(-max(delay, 0) // step) * step

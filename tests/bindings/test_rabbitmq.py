@@ -1,0 +1,424 @@
+"""What only RabbitMQ does: properties, prefetch, quorum queues, wait queues, alarms, TLS, restarts."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pika
+import pyarrow as pa
+import pytest
+from babelqueue.codec import EnvelopeCodec
+from babelqueue.pika_transport import PikaTransport
+
+from babelqueue_spark.bindings import BindingConfig
+from babelqueue_spark.bindings.rabbitmq import RabbitBinding
+from babelqueue_spark.bindings.rabbitmq.messages import properties
+from babelqueue_spark.errors import BrokerError, OptionError
+from tests.contract.suite import (
+    MIB,
+    SECRET,
+    assert_empty,
+    assert_safe,
+    await_backlog,
+    eventually,
+    outgoing,
+    take,
+)
+from tests.fixtures_conformance import Conformance
+from tests.servers.certificates import Certificates
+from tests.servers.rabbitmq import RabbitServer
+from tests.streams import envelope
+
+pytestmark = pytest.mark.server
+
+
+def binding(server: RabbitServer, **options: str) -> RabbitBinding:
+    return RabbitBinding(BindingConfig(url=server.url, client_options=options))
+
+
+@pytest.fixture
+def rabbit(rabbitmq_server: RabbitServer) -> Iterator[RabbitBinding]:
+    with binding(rabbitmq_server) as opened:
+        yield opened
+
+
+@pytest.fixture
+def channel(rabbitmq_server: RabbitServer) -> Iterator[Any]:
+    """A bare client's channel."""
+    connection = pika.BlockingConnection(pika.URLParameters(rabbitmq_server.url))
+    yield connection.channel()
+    if connection.is_open:
+        connection.close()
+
+
+class TestProperties:
+    def test_conformance(
+        self, conformance: Conformance, rabbit: RabbitBinding, channel: Any, queue: str
+    ) -> None:
+        section = conformance.section("rabbitmq")["property_projection"]
+        body = conformance.file(section["envelope_file"])
+        rabbit.publish(queue, outgoing([body]))
+        _, given, received = channel.basic_get(queue)
+        assert received == body
+        for name, expected in section["properties"].items():
+            assert getattr(given, name) == expected, name
+        assert given.headers == section["headers"]
+        assert all(type(given.headers[name]) is type(value) for name, value in section["headers"].items())
+
+    def test_all_that_the_contract_names_and_headers_beside_it(
+        self, rabbit: RabbitBinding, channel: Any, queue: str
+    ) -> None:
+        body = envelope(1, queue, attempts=2)
+        sent = json.loads(body)
+        rabbit.publish(
+            queue, outgoing([body], headers=[{"traceparent": "00-1", "x-attempts": "99", "": "x"}])
+        )
+        _, given, _ = channel.basic_get(queue)
+        assert (given.type, given.correlation_id, given.message_id) == (
+            sent["job"], sent["trace_id"], sent["meta"]["id"],
+        )  # fmt: skip
+        assert (given.app_id, given.content_type, given.content_encoding, given.delivery_mode) == (
+            "babelqueue", "application/json", "utf-8", 2,
+        )  # fmt: skip
+        assert given.headers == {
+            "traceparent": "00-1", "x-schema-version": 1, "x-source-lang": "python", "x-attempts": 2,
+        }  # fmt: skip
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b"not json",
+            b"[1]",
+            b"null",
+            b'{"job":5,"trace_id":[],"meta":"x","attempts":"x","data":{}}',
+            b'{"job":"urn:x","meta":{"id":7,"schema_version":1.5},"attempts":1180591620717411303424}',
+            b'{"job":"' + b"u" * 300 + b'","data":{}}',
+            b"\xff\xfe",
+        ],
+    )
+    def test_no_body_stops_a_publish(self, rabbit: RabbitBinding, queue: str, body: bytes) -> None:
+        rabbit.publish(queue, outgoing([body]))
+        assert take(rabbit, queue, 1).column("body").to_pylist() == [body]
+
+    def test_a_body_that_is_no_envelope_has_no_projection(self) -> None:
+        (given,) = properties(outgoing([b"not json"]))
+        assert given.content_type == "application/json"
+        assert not given.headers
+        assert given.type is given.app_id is given.message_id is None
+
+    def test_headers_of_any_type_arrive_as_text(
+        self, rabbit: RabbitBinding, channel: Any, queue: str
+    ) -> None:
+        table = {
+            "int": -3,
+            "bytes": b"\xff",
+            "list": [1, {"a": "ß"}],
+            "flag": True,
+            "none": None,
+            "text": "ü",
+        }
+        channel.queue_declare(queue, durable=True)
+        given = pika.BasicProperties(
+            headers=table, timestamp=1_700_000_000, reply_to="answers", message_id="m1"
+        )
+        channel.basic_publish("", queue, b"{}", given)
+        claimed = take(rabbit, queue, 1)
+        assert dict(claimed.column("headers")[0].as_py()) == {
+            "int": "-3", "bytes": "\\xff", "list": '[1, {"a": "ß"}]', "flag": "True", "text": "ü",
+            "amqp.reply_to": "answers",
+        }  # fmt: skip
+        assert claimed.column("id").to_pylist() == ["m1"]
+        assert claimed.column("enqueued_at")[0].as_py().timestamp() == 1_700_000_000
+
+
+class TestSdk:
+    def test_what_the_sdk_publishes_is_claimed(
+        self, rabbitmq_server: RabbitServer, rabbit: RabbitBinding, queue: str
+    ) -> None:
+        sdk = PikaTransport(rabbitmq_server.url)
+        body = envelope(1, queue).decode()
+        sdk.publish_with_headers(queue, body, {"traceparent": "00-abc"})
+        sdk.close()
+        claimed = take(rabbit, queue, 1)
+        assert claimed.column("body").to_pylist() == [body.encode()]
+        assert dict(claimed.column("headers")[0].as_py())["traceparent"] == "00-abc"
+        assert rabbit.acknowledge(queue, claimed).to_pylist() == [True]
+
+    def test_what_we_publish_the_sdk_reads_with_the_properties_it_would_write(
+        self, rabbitmq_server: RabbitServer, rabbit: RabbitBinding, queue: str
+    ) -> None:
+        body = envelope(7, queue)
+        rabbit.publish(queue, outgoing([body], headers=[{"traceparent": "00-abc"}]))
+        sdk = PikaTransport(rabbitmq_server.url)
+        message = sdk.pop(queue, timeout=5)
+        assert message is not None
+        assert message.body.encode() == body
+        assert EnvelopeCodec.accepts(EnvelopeCodec.decode(message.body))
+        assert message.headers["traceparent"] == "00-abc"
+        sdk.ack(message)
+        (ours,) = properties(outgoing([body]))
+        assert ours == sdk._properties(body.decode())
+        sdk.close()
+
+
+class TestClaims:
+    def test_a_small_batch_is_not_held_up(self, rabbit: RabbitBinding, queue: str) -> None:
+        """A claim of more than there is ends when the queue runs dry, not after a time-out."""
+        for _ in range(20):
+            rabbit.publish(queue, outgoing([b"one"]))
+            assert rabbit.claim(queue, 100_000, MIB).num_rows == 1
+
+    def test_messages_beyond_the_bytes_go_back_to_their_places(
+        self, rabbit: RabbitBinding, queue: str
+    ) -> None:
+        bodies = [b"%05d" % number * 200 for number in range(1_000)]
+        rabbit.publish(queue, outgoing(bodies))
+        claimed = rabbit.claim(queue, 1_000, 50_500)
+        assert claimed.column("body").to_pylist() == bodies[:50]
+        await_backlog(rabbit, queue, 950)
+        rest = take(rabbit, queue, 950)
+        assert rest.column("body").to_pylist() == bodies[50:]
+        assert rabbit.acknowledge(queue, pa.concat_batches([claimed, rest])).true_count == 1_000
+        assert_empty(rabbit, queue)
+
+    def test_no_more_is_taken_than_asked_for(self, rabbit: RabbitBinding, channel: Any, queue: str) -> None:
+        rabbit.publish(queue, outgoing([b"x"] * 5_000))
+        assert rabbit.claim(queue, 3_000, 64 * MIB).num_rows == 3_000
+        assert channel.queue_declare(queue, passive=True).method.message_count == 2_000
+
+    def test_several_claims_are_acknowledged_in_any_order(self, rabbit: RabbitBinding, queue: str) -> None:
+        rabbit.publish(queue, outgoing([b"%d" % number for number in range(90)]))
+        first, second, third = (rabbit.claim(queue, 30, MIB) for _ in range(3))
+        assert rabbit.acknowledge(queue, second).true_count == 30
+        rabbit.release(queue, first.slice(0, 10))
+        assert rabbit.acknowledge(queue, third).true_count == 30
+        assert rabbit.acknowledge(queue, first).true_count == 20
+        assert take(rabbit, queue, 10).column("body").to_pylist() == [b"%d" % number for number in range(10)]
+
+    def test_a_quorum_queue_counts_deliveries(self, rabbit: RabbitBinding, channel: Any, queue: str) -> None:
+        channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum"})
+        bodies = [b"%d" % number for number in range(1_500)]
+        rabbit.publish(queue, outgoing(bodies))
+        claimed = take(rabbit, queue, 1_500)
+        assert claimed.column("body").to_pylist() == bodies
+        assert set(claimed.column("count").to_pylist()) == {1}
+        assert set(claimed.column("redelivered").to_pylist()) == {False}
+        rabbit.release(queue, claimed.slice(0, 5))
+        assert rabbit.acknowledge(queue, claimed.slice(5)).true_count == 1_495
+        again = take(rabbit, queue, 5)
+        assert set(again.column("count").to_pylist()) == {2}
+        assert set(again.column("redelivered").to_pylist()) == {True}
+        assert rabbit.acknowledge(queue, again).true_count == 5
+        assert_empty(rabbit, queue)
+
+    def test_a_queue_with_arguments_is_used_as_it_is(
+        self, rabbit: RabbitBinding, channel: Any, queue: str
+    ) -> None:
+        channel.queue_declare(queue, durable=True, arguments={"x-max-priority": 5, "x-message-ttl": 60_000})
+        rabbit.publish(queue, outgoing([b"x"]))
+        assert rabbit.acknowledge(queue, take(rabbit, queue, 1)).to_pylist() == [True]
+
+    def test_a_queue_deleted_under_a_claim_is_made_anew(
+        self, rabbit: RabbitBinding, channel: Any, queue: str
+    ) -> None:
+        rabbit.publish(queue, outgoing([b"a"]))
+        take(rabbit, queue, 1)
+        channel.queue_delete(queue)
+        assert rabbit.claim(queue, 10, MIB).num_rows == 0
+        rabbit.publish(queue, outgoing([b"b"]))
+        assert take(rabbit, queue, 1).column("body").to_pylist() == [b"b"]
+
+    def test_heartbeats_survive_a_slow_batch(self, rabbitmq_server: RabbitServer, queue: str) -> None:
+        """The server gives a silent connection up after two heartbeats, of one second each here."""
+        url = f"{rabbitmq_server.url}?heartbeat=1"
+        with RabbitBinding(BindingConfig(url=url)) as slow:
+            slow.publish(queue, outgoing([b"a"]))
+            claimed = take(slow, queue, 1)
+            threading.Event().wait(4)
+            assert slow.acknowledge(queue, claimed).to_pylist() == [True]
+
+    def test_a_connection_that_the_server_closes_gives_its_claims_back(
+        self, rabbitmq_server: RabbitServer, rabbit: RabbitBinding, queue: str
+    ) -> None:
+        with binding(rabbitmq_server) as other:
+            rabbit.publish(queue, outgoing([b"a", b"b"]))
+            claimed = take(rabbit, queue, 2)
+            rabbitmq_server.control("close_all_connections", "maintenance")
+            assert rabbit.acknowledge(queue, claimed).to_pylist() == [False, False]
+            again = take(other, queue, 2)
+            assert again.column("redelivered").to_pylist() == [True, True]
+            assert other.identities(again) == rabbit.identities(claimed)
+            assert other.acknowledge(queue, again).to_pylist() == [True, True]
+
+
+class TestPublishing:
+    def test_what_cannot_be_routed_is_an_error(self, rabbitmq_server: RabbitServer, channel: Any) -> None:
+        exchange = f"events-{uuid.uuid4().hex}"
+        channel.exchange_declare(exchange, "topic")
+        with binding(rabbitmq_server, exchange=exchange, routing_key="orders.eu") as rabbit:
+            with pytest.raises(BrokerError, match=r"could not route 3 .*NO_ROUTE"):
+                rabbit.publish("any", outgoing([b"a", b"b", b"c"]))
+            bound = channel.queue_declare("", exclusive=True).method.queue
+            channel.queue_bind(bound, exchange, "orders.*")
+            assert rabbit.publish("any", outgoing([b"a"])) == 1
+            assert channel.basic_get(bound)[2] == b"a"
+
+    def test_an_exchange_that_is_missing_is_an_error(self, rabbitmq_server: RabbitServer) -> None:
+        with (
+            binding(rabbitmq_server, exchange="no-such-exchange") as rabbit,
+            pytest.raises(BrokerError, match=r"no exchange 'no-such-exchange'"),
+        ):
+            rabbit.publish("any", outgoing([b"a"]))
+
+    def test_what_the_server_refuses_is_an_error(
+        self, rabbit: RabbitBinding, channel: Any, queue: str
+    ) -> None:
+        arguments = {"x-max-length": 2, "x-overflow": "reject-publish"}
+        channel.queue_declare(queue, durable=True, arguments=arguments)
+        with pytest.raises(BrokerError, match=r"refused \d+"):
+            rabbit.publish(queue, outgoing([b"x"] * 50))
+
+    def test_delayed_messages_wait_in_queues_named_by_their_delay(
+        self, rabbit: RabbitBinding, channel: Any, queue: str
+    ) -> None:
+        rabbit.publish(queue, outgoing([b"x"] * 4, delays=[60_000, 60_000, 1_234_567, None]))
+        for name, count in ((f"{queue}.delay.60000", 2), (f"{queue}.delay.1240000", 1), (queue, 1)):
+            assert channel.queue_declare(name, passive=True).method.message_count == count
+
+    def test_delays_are_met_whatever_waits_before(self, rabbit: RabbitBinding, queue: str) -> None:
+        started = time.monotonic()
+        rabbit.publish(queue, outgoing([b"late", b"soon"], delays=[60_000, 300]))
+        claimed = take(rabbit, queue, 1)
+        assert claimed.column("body").to_pylist() == [b"soon"]
+        assert claimed.column("redelivered").to_pylist() == [False]
+        assert time.monotonic() - started >= 0.3
+
+    def test_a_delayed_exchange_gets_the_delay_as_its_header(
+        self, rabbitmq_server: RabbitServer, channel: Any, queue: str
+    ) -> None:
+        exchange = f"delayed-{uuid.uuid4().hex}"
+        channel.exchange_declare(exchange, "direct")
+        channel.queue_declare(queue, durable=True)
+        channel.queue_bind(queue, exchange, queue)
+        with binding(rabbitmq_server, delayed_exchange=exchange) as rabbit:
+            rabbit.publish(queue, outgoing([b"x"], delays=[1_234]))
+            method, given, _ = channel.basic_get(queue)
+        assert (method.exchange, given.headers["x-delay"]) == (exchange, 1_234)
+
+    def test_messages_survive_a_restart(self, queue: str) -> None:
+        with RabbitServer() as server, binding(server) as rabbit:
+            rabbit.publish(queue, outgoing([b"a", b"b"]))
+            claimed = take(rabbit, queue, 1)
+            server.stop()
+            for verb in (lambda: rabbit.backlog(queue), lambda: rabbit.publish(queue, outgoing([b"c"]))):
+                with pytest.raises(BrokerError, match="RabbitMQ at 127"):
+                    verb()
+            server.start()
+            assert rabbit.acknowledge(queue, claimed).to_pylist() == [False]
+            assert take(rabbit, queue, 2).column("body").to_pylist() == [b"a", b"b"]
+
+    def test_an_alarm_holds_publishers_back_and_leaves_claims_alone(self, queue: str) -> None:
+        with RabbitServer() as server, binding(server, blocked_connection_timeout="1") as rabbit:
+            rabbit.publish(queue, outgoing([b"a", b"b"]))
+            claimed = take(rabbit, queue, 1)
+            server.control("set_vm_memory_high_watermark", "absolute", "1")
+            with binding(server, blocked_connection_timeout="1") as writer:
+                with pytest.raises(BrokerError, match="alarm") as caught:
+                    eventually(lambda: writer.publish(queue, outgoing([b"c"])) == 0)
+                assert_safe(caught.value)
+            assert rabbit.acknowledge(queue, claimed).to_pylist() == [True]
+            assert take(rabbit, queue, 1).column("body").to_pylist() == [b"b"]
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("change", "advice"),
+        [
+            (("babel:", "nobody:"), "check user and password"),
+            (("%2F", "no-such-vhost"), "vhost"),
+        ],
+    )
+    def test_a_refused_login(
+        self, rabbitmq_server: RabbitServer, queue: str, change: tuple[str, str], advice: str
+    ) -> None:
+        config = BindingConfig(url=rabbitmq_server.url.replace(*change))
+        with RabbitBinding(config) as refused, pytest.raises(BrokerError, match=advice) as caught:
+            refused.backlog(queue)
+        assert rabbitmq_server.password not in str(caught.value)
+        assert_safe(caught.value)
+
+    def test_another_protocol(self, redis_server: Any, queue: str) -> None:
+        config = BindingConfig(url=f"amqp://babel:{SECRET}@{redis_server.address}/")
+        with RabbitBinding(config) as refused, pytest.raises(BrokerError) as caught:
+            refused.backlog(queue)
+        assert_safe(caught.value)
+
+    @pytest.mark.parametrize(
+        "url", [f"http://u:{SECRET}@h/", f"amqp://u:{SECRET}@h:port/", "amqp://h/?heartbeat=x"]
+    )
+    def test_a_url_that_cannot_be_read(self, url: str) -> None:
+        with pytest.raises(OptionError, match="amqp://") as caught:
+            RabbitBinding(BindingConfig(url=url))
+        assert_safe(caught.value)
+
+    @pytest.mark.parametrize(
+        ("options", "advice"),
+        [
+            ({"heartbeat": "soon"}, "rabbitmq.heartbeat"),
+            ({"ssl_ca_certs": "/x"}, "amqps://"),
+            ({"routing_key": "x"}, "rabbitmq.exchange"),
+        ],
+    )
+    def test_options_that_cannot_be_used(self, options: dict[str, str], advice: str) -> None:
+        with pytest.raises(OptionError, match=advice):
+            RabbitBinding(BindingConfig(url="amqp://localhost/", client_options=options))
+
+    def test_a_visibility_timeout_is_refused(self) -> None:
+        with pytest.raises(OptionError, match="as long as its connection"):
+            RabbitBinding(BindingConfig(url="amqp://localhost/", visibility_timeout=90))
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def secure(certificates: Certificates) -> Iterator[RabbitServer]:
+    with RabbitServer(tls=certificates) as server:
+        yield server
+
+
+class TestTls:
+    def test_its_own_ca_and_a_client_certificate(
+        self, secure: RabbitServer, certificates: Certificates, queue: str
+    ) -> None:
+        options = {
+            "ssl_ca_certs": str(certificates.ca),
+            "ssl_certfile": str(certificates.client),
+            "ssl_keyfile": str(certificates.client_key),
+        }
+        config = BindingConfig(url=secure.secure_url, client_options=options)
+        with RabbitBinding(config) as rabbit:
+            rabbit.publish(queue, outgoing([b"a"]))
+            assert rabbit.acknowledge(queue, take(rabbit, queue, 1)).to_pylist() == [True]
+
+    @pytest.mark.parametrize("given", [[], ["ssl_ca_certs"]])
+    def test_without_either_it_is_refused(
+        self, secure: RabbitServer, certificates: Certificates, queue: str, given: list[str]
+    ) -> None:
+        options = {name: str(certificates.ca) for name in given}
+        config = BindingConfig(url=secure.secure_url, client_options=options)
+        with RabbitBinding(config) as refused, pytest.raises(BrokerError, match="RabbitMQ at") as caught:
+            refused.backlog(queue)
+        assert_safe(caught.value)
+
+    def test_a_certificate_that_is_not_there(self, secure: RabbitServer, queue: str) -> None:
+        config = BindingConfig(url=secure.secure_url, client_options={"ssl_ca_certs": "/no/such/file"})
+        with RabbitBinding(config) as refused, pytest.raises(OptionError, match="ssl_ca_certs"):
+            refused.backlog(queue)
