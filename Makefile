@@ -4,6 +4,7 @@ ifndef PYTHON
 PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 endif
 BIN := .venv/bin
+PARALLEL := -n 2 --dist loadgroup
 OLDEST := .venv-oldest
 OLDEST_PYSPARK := 4.1.0
 FUZZ_BODIES ?= 1000000
@@ -47,11 +48,11 @@ test-fast: setup ## Tests without Spark and servers
 
 test: .venv/servers ## All tests on the newest PySpark, then those with Spark on the oldest
 	@scripts/timed.sh "fast tests" $(MAKE) --no-print-directory test-fast
-	@scripts/timed.sh "tests with servers and Spark" $(BIN)/pytest -m 'spark or server'
+	@scripts/timed.sh "tests with servers and Spark" $(BIN)/pytest -m 'spark or server' $(PARALLEL)
 	@scripts/timed.sh "tests on PySpark $(OLDEST_PYSPARK)" $(MAKE) --no-print-directory test-oldest
 
 test-oldest: $(OLDEST)/installed ## The Spark tests on the oldest supported PySpark
-	$(OLDEST)/bin/pytest tests/source/test_stream.py tests/source/test_browse.py tests/sink/test_write.py tests/functions
+	$(OLDEST)/bin/pytest $(PARALLEL) tests/source/test_stream.py tests/source/test_browse.py tests/sink/test_write.py tests/functions
 
 demo: setup ## Fill a queue, read it as a stream into Parquet, look at what came out
 	@$(BIN)/python -m jobs.demo

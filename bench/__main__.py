@@ -7,7 +7,7 @@ from importlib import import_module
 
 from bench.table import show
 
-MODULES = ["codec", "from_json", "redis", "kafka"]
+MODULES = ["codec", "from_json", "redis", "rabbitmq", "sqs", "sql", "kafka"]
 
 
 def main(names: list[str]) -> int:

@@ -11,15 +11,27 @@ from typing import Any
 
 import pytest
 
+from tests.brokers import TWO_KINDS, url_of
+
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 # Spark's workers must find the packages under test and the tests' own modules.
 _ROOT = Path(__file__).parent.parent
 os.environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
-pytest_plugins = ["tests.fixtures_conformance", "tests.fixtures_servers"]
+pytest_plugins = [
+    "tests.fixtures_conformance",
+    "tests.fixtures_servers",
+    "tests.fixtures_sql",
+    "tests.fixtures_sqs",
+]
 
-BROKERS = ["sql", "redis"]
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Parallel runs take a module at a time, where nothing else is said."""
+    for item in items:
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
 @pytest.fixture(scope="session")
@@ -46,13 +58,10 @@ def queue() -> str:
     return f"orders-{uuid.uuid4().hex[:12]}"
 
 
-@pytest.fixture(params=BROKERS)
+@pytest.fixture(params=TWO_KINDS)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of a live broker, for each of `BROKERS`."""
-    if request.param == "sql":
-        return f"sqlite:///{tmp_path}/queue.db"
-    server: Any = request.getfixturevalue("redis_server")
-    return str(server.url)
+    """The URL of a live broker, for each of `TWO_KINDS`."""
+    return url_of(request.param, request, tmp_path)
 
 
 @pytest.fixture(scope="session")

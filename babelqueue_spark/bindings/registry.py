@@ -37,6 +37,7 @@ BINDINGS: dict[str, Entry] = {
     "rabbitmq": Entry(
         "babelqueue_spark.bindings.rabbitmq:RabbitBinding", "rabbitmq", ("amqp", "amqps"), "pika"
     ),
+    "sqs": Entry("babelqueue_spark.bindings.sqs:SqsBinding", "sqs", ("sqs",), "boto3"),
 }
 
 

@@ -19,6 +19,7 @@ from sqlalchemy import Column, Engine, Integer, MetaData, event, make_url
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.sql import SqlBinding
 from babelqueue_spark.bindings.sql.database import Database
+from babelqueue_spark.bindings.sql.options import SqlOptions
 from babelqueue_spark.errors import BrokerError, OptionError
 from tests.contract.suite import SECRET, assert_safe, claim_until_empty, in_processes, joined, outgoing, take
 
@@ -493,9 +494,9 @@ def test_a_path_that_is_no_database(connect: Connect, path: Path, content: str) 
 
 
 def test_ids_fit_into_statements_of_other_databases() -> None:
-    database = Database(make_url("postgresql://user:secret@db.example:5433/shop"), MetaData())
-    assert database.address == "postgresql at db.example:5433/shop"
-    parts = list(database.among(Column("id", Integer), list(range(12_000))))
+    database = Database(make_url("mysql+pymysql://user:secret@db.example:5433/shop"), MetaData())
+    assert database.address == "MySQL at db.example:5433/shop"
+    parts = list(database.dialect.among(Column("id", Integer), list(range(12_000))))
     assert len(parts) == 3
 
 
@@ -540,6 +541,39 @@ def test_urls_that_cannot_be_used(url: str, says: str) -> None:
 def test_options_that_cannot_be_used(options: dict[str, str], says: str) -> None:
     with pytest.raises(OptionError, match=says):
         SqlBinding(BindingConfig(url="sqlite:////srv/q.db", client_options=options))
+
+
+@pytest.mark.parametrize("name", ["time_zone", "timezone"])
+def test_options_may_be_spelt_as_spark_spells_its_own(name: str) -> None:
+    config = BindingConfig(
+        url="sqlite:////srv/q.db", client_options={name: "Europe/Berlin", "failedtable": "f"}
+    )
+    options = SqlOptions.parse(config)
+    assert options.time_zone.key == "Europe/Berlin"
+    assert options.failed_table == "f"
+
+
+@pytest.mark.parametrize(
+    ("url", "driver", "query"),
+    [
+        ("postgresql://u@h/shop", "postgresql+psycopg", {"connect_timeout": "10"}),
+        ("postgresql+psycopg://u@h/shop?connect_timeout=3", "postgresql+psycopg", {"connect_timeout": "3"}),
+        (
+            "mysql://u@h/shop?read_timeout=5",
+            "mysql+pymysql",
+            {"connect_timeout": "10", "read_timeout": "5", "write_timeout": "120"},
+        ),
+        (
+            "mariadb://u@h/shop",
+            "mariadb+pymysql",
+            {"connect_timeout": "10", "read_timeout": "120", "write_timeout": "120"},
+        ),
+    ],
+)
+def test_servers_have_a_driver_and_time_limits(url: str, driver: str, query: dict[str, str]) -> None:
+    parsed = SqlOptions.parse(BindingConfig(url=url)).url
+    assert parsed.drivername == driver
+    assert dict(parsed.query) == query
 
 
 @pytest.mark.parametrize("timeout", [0.0, 0.5, -1.0, 1e12, float("inf"), float("nan")])

@@ -5,6 +5,8 @@ import pytest
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.sql import SqlBinding
 from tests.contract.suite import SECRET, BindingContract
+from tests.servers.mariadb import MariaDbServer
+from tests.servers.postgresql import PostgresServer
 
 
 class TestSqlite(BindingContract):
@@ -17,3 +19,39 @@ class TestSqlite(BindingContract):
     @pytest.fixture
     def unreachable(self, tmp_path: Path) -> BindingConfig:
         return BindingConfig(url=f"sqlite://:{SECRET}@/{tmp_path}/missing/queue.db")
+
+
+def is_utf8(body: bytes) -> bool:
+    return body.decode(errors="ignore").encode() == body
+
+
+@pytest.mark.server
+class TestPostgres(BindingContract):
+    """TEXT takes what is UTF-8 without a NUL; the rest is refused, see `tests/bindings/test_sql_servers.py`."""
+
+    binding_class = SqlBinding
+    bodies = tuple(body for body in BindingContract.bodies if is_utf8(body) and b"\0" not in body)
+
+    @pytest.fixture
+    def config(self, postgresql_server: PostgresServer) -> BindingConfig:
+        return BindingConfig(url=postgresql_server.url, visibility_timeout=60)
+
+    @pytest.fixture
+    def unreachable(self) -> BindingConfig:
+        return BindingConfig(url=f"postgresql+psycopg://user:{SECRET}@127.0.0.1:1/shop")
+
+
+@pytest.mark.server
+class TestMariaDb(BindingContract):
+    """LONGTEXT takes what is UTF-8."""
+
+    binding_class = SqlBinding
+    bodies = tuple(body for body in BindingContract.bodies if is_utf8(body))
+
+    @pytest.fixture
+    def config(self, mariadb_server: MariaDbServer) -> BindingConfig:
+        return BindingConfig(url=mariadb_server.url, visibility_timeout=60)
+
+    @pytest.fixture
+    def unreachable(self) -> BindingConfig:
+        return BindingConfig(url=f"mariadb+pymysql://user:{SECRET}@127.0.0.1:1/shop")

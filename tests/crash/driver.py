@@ -2,7 +2,8 @@
 
 Run as a process of its own: `driver.py URL EXPECTED FOLDER…`; the name of a folder is its queue's. Each
 micro-batch becomes `<folder>/out/<batch>.json`, written whole, so that a replay replaces it; each attempt
-is also kept under `<folder>/attempts/`. Where `<folder>/point` exists, the crash is armed with it.
+is also kept under `<folder>/attempts/`. Where `<folder>/point` exists, the crash is armed with it. A folder
+that was read to its end is marked as `finished`, and passed over by the next run.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Any
 import sitecustomize
 from pyspark.sql import SparkSession
 
+from tests.brokers import short_claims
+
 SECONDS = 90
 
 
@@ -31,9 +34,12 @@ def main(url: str, expected: int, folders: list[Path]) -> None:
     )
     spark.sparkContext.setLogLevel("OFF")
     for folder in folders:
+        if (folder / "finished").exists():
+            continue
         if (folder / "point").exists():
             (folder / "point").rename(os.environ["CRASH_CONTROL"])
         read(spark, url, expected, folder)
+        (folder / "finished").touch()
 
 
 def read(spark: SparkSession, url: str, expected: int, folder: Path) -> None:
@@ -54,9 +60,9 @@ def read(spark: SparkSession, url: str, expected: int, folder: Path) -> None:
             url=url,
             queue=folder.name,
             journalLocation=str(folder / "journal"),
-            visibilityTimeout="2s",
             numPartitions="2",
             maxMessagesPerTrigger="4000",
+            **short_claims(url),
         )
         .load()
         .writeStream.foreachBatch(each)

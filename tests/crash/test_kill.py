@@ -13,11 +13,12 @@ import time
 import uuid
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from babelqueue_spark.options import read_options
-from tests.conftest import BROKERS
+from tests.brokers import ALL, TWO_KINDS, short_claims, url_of
 from tests.streams import envelope, publish
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.slow]
@@ -34,6 +35,9 @@ POINTS = [
     "after the mark",
     "in mid-yield",
 ]
+DRIVER_POINTS = [*POINTS, "in foreachBatch"]
+JOURNAL_POINTS = ["after the claim", "after the journal", "after the acknowledge"]
+LAPSED = "after the journal, and back when the broker has put all messages back"
 
 
 class Trial:
@@ -50,7 +54,7 @@ class Trial:
 
     def unfinished(self) -> int:
         """Messages that the broker could hand out now."""
-        options = read_options({"url": self.url, "queue": self.queue, "visibilityTimeout": "2s"})
+        options = read_options({"url": self.url, "queue": self.queue, **short_claims(self.url)})
         with options.binding() as binding:
             return binding.backlog(self.queue)
 
@@ -63,6 +67,14 @@ class Trial:
             number = path.stem.partition("-")[0]
             assert sorted(json.loads(path.read_text())) == sorted(out[number])
         assert self.unfinished() == 0
+
+    def await_lapsed_claims(self) -> None:
+        """Return when the broker has put all messages back."""
+        moment = threading.Event()
+        deadline = time.monotonic() + 60
+        while self.unfinished() < MESSAGES:
+            assert time.monotonic() < deadline, "the claims did not lapse"
+            moment.wait(0.05)
 
 
 def run(target: str, *trials: Trial) -> tuple[int, str]:
@@ -84,17 +96,30 @@ def run(target: str, *trials: Trial) -> tuple[int, str]:
             stdout=output,
             stderr=output,
             start_new_session=True,
-            timeout=280,
+            timeout=500,
             check=False,
         ).returncode
     return code, log.read_text()[-3000:]
 
 
-@pytest.fixture(scope="module", params=BROKERS)
-def broker_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    if request.param == "sql":
-        return f"sqlite:///{tmp_path_factory.mktemp('queue')}/queue.db"
-    return str(request.getfixturevalue("redis_server").url)
+def on(broker: str, point: str) -> Any:
+    """One test of a broker; in a parallel run, all of a broker's are for one process."""
+    return pytest.param(broker, point, marks=pytest.mark.xdist_group(f"crash {broker}"))
+
+
+def driver_points(broker: str) -> list[str]:
+    """All points where two kinds of brokers stand for the rest, and on each what the journal is for."""
+    return [*(DRIVER_POINTS if broker in TWO_KINDS else JOURNAL_POINTS), LAPSED]
+
+
+@pytest.fixture(scope="module")
+def broker(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def broker_url(broker: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return url_of(broker, request, tmp_path_factory.mktemp("queue"))
 
 
 @pytest.fixture(scope="module")
@@ -107,35 +132,48 @@ def killed_workers(broker_url: str, tmp_path_factory: pytest.TempPathFactory) ->
     return trials
 
 
-@pytest.mark.timeout(320)
-@pytest.mark.parametrize("point", POINTS)
+@pytest.fixture(scope="module")
+def killed_drivers(
+    broker: str, broker_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Trial]:
+    """A program that dies at each of the points, queue after queue, and is started again each time."""
+    folder = tmp_path_factory.mktemp("drivers")
+    trials = {
+        point: Trial(broker_url, folder, "after the journal" if point == LAPSED else point)
+        for point in driver_points(broker)
+    }
+    for trial in trials.values():
+        code, log = run("driver", *trials.values())
+        assert code == -signal.SIGKILL, log
+        assert not (trial.folder / "point").exists()
+        assert not (trial.folder / "finished").exists()
+    assert list(trial.folder.glob("journal/batches/*/*.arrow"))
+    assert not list(trial.folder.glob("journal/batches/*/*.ack"))
+    trial.await_lapsed_claims()
+    code, log = run("driver", *trials.values())
+    assert code == 0, log
+    return trials
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("broker", "point"),
+    [on(broker, point) for broker in ALL for point in POINTS],
+    indirect=["broker"],
+    scope="module",
+)
 def test_killed_worker(killed_workers: dict[str, Trial], point: str) -> None:
     trial = killed_workers[point]
     assert not (trial.folder / "point").exists()
     trial.check()
 
 
-@pytest.mark.parametrize("point", [*POINTS, "in foreachBatch"])
-def test_killed_driver(broker_url: str, tmp_path: Path, point: str) -> None:
-    trial = Trial(broker_url, tmp_path, point)
-    assert run("driver", trial)[0] == -signal.SIGKILL
-    assert (tmp_path / "control.reached").exists()
-    code, log = run("driver", trial)
-    assert code == 0, log
-    trial.check()
-
-
-def test_killed_driver_that_comes_back_when_the_claims_have_lapsed(broker_url: str, tmp_path: Path) -> None:
-    """The broker has put all messages back by then; the journalled ones are not read again."""
-    trial = Trial(broker_url, tmp_path, "after the journal")
-    assert run("driver", trial)[0] == -signal.SIGKILL
-    assert list(trial.folder.glob("journal/batches/*/*.arrow"))
-    assert not list(trial.folder.glob("journal/batches/*/*.ack"))
-    moment = threading.Event()
-    deadline = time.monotonic() + 30
-    while trial.unfinished() < MESSAGES:
-        assert time.monotonic() < deadline, "the claims did not lapse"
-        moment.wait(0.05)
-    code, log = run("driver", trial)
-    assert code == 0, log
-    trial.check()
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("broker", "point"),
+    [on(broker, point) for broker in ALL for point in driver_points(broker)],
+    indirect=["broker"],
+    scope="module",
+)
+def test_killed_driver(killed_drivers: dict[str, Trial], point: str) -> None:
+    killed_drivers[point].check()

@@ -53,7 +53,7 @@ from babelqueue_spark.errors import BrokerError
 __all__ = ["RabbitBinding"]
 
 _FIRST_WINDOW = 200
-_LARGEST_WINDOW = 20_000
+_LARGEST_WINDOW = 10_000
 _QUIET_SECONDS = 0.05
 _STALLED_SECONDS = 1.0
 _BROWSE_MESSAGES = 1_000
@@ -65,7 +65,7 @@ class RabbitBinding(Binding):
 
     name = "rabbitmq"
     capabilities = Capabilities(
-        claim_batch=100_000,
+        claim_batch=20_000,
         publish_batch=10_000,
         durable_receipts=False,
         publish_once=False,

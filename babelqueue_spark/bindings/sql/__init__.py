@@ -13,8 +13,9 @@ Publish once        by a row of `<table>_published` that is kept for seven days
 Native dead letters no: `<queue>.dlq`, or the failed table in InitPHP's style
 =================== =========================================================================
 
-Connection string: any SQLAlchemy URL. SQLite (`sqlite:////srv/queue.db`) is embedded: the file must lie
-where every reader and writer reaches it, on a disk of that machine and not on a network mount.
+Connection string: a SQLAlchemy URL, `postgresql+psycopg://user:password@host/db`, `mariadb+pymysql://…` or
+`mysql+pymysql://…`; TLS and time limits go into its query. SQLite (`sqlite:////srv/queue.db`) is embedded:
+the file must lie where every reader and writer reaches it, on a disk of that machine, not on a network mount.
 
 Options, as ``sql.<name>``:
 
@@ -42,7 +43,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Delete,
-    LargeBinary,
     Select,
     String,
     Table,
@@ -111,10 +111,9 @@ class SqlBinding(Binding):
     def backlog(self, queue: str) -> int:
         """Rows that are due and not reserved, or whose reservation lapsed: a scan of the reserve index."""
         table = self._table(queue)
-        ready = self._ready(queue, self._clock())
+        ready = (*self._named(table, queue), *self._ready(queue, self._clock()))
         with self._database.reading() as connection:
-            counted = select(func.count()).select_from(table)
-            return connection.execute(counted.where(table.c.queue == _original(queue), *ready)).scalar_one()
+            return connection.execute(select(func.count()).select_from(table).where(*ready)).scalar_one()
 
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
         """By setting `reserved_at`, in the order of the reserve index: when due, then as published."""
@@ -123,14 +122,7 @@ class SqlBinding(Binding):
                 f"{self._database.address}: queue '{queue}' is in the failed table, which has no reservation "
                 "columns: read it with spark.read, and redrive its messages"
             )
-        jobs = self._tables.jobs
-        with self._database.writing() as connection:
-            seconds = self._clock()
-            rows = _within(connection.execute(self._to_claim(queue, seconds).limit(messages)), max_bytes)
-            reserved_at = times.written(seconds, self._zone)
-            for ids in self._database.among(jobs.c.id, [row[0] for row in rows]):
-                connection.execute(update(jobs).where(ids).values(reserved_at=reserved_at))
-        return self._received(rows, [f"{reserved_at} {row[0]}".encode() for row in rows])
+        return self._database.write(lambda connection: self._claimed(connection, queue, messages, max_bytes))
 
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
         """Rows that still carry the `reserved_at` of the claim; rows of the failed table by id alone."""
@@ -146,21 +138,24 @@ class SqlBinding(Binding):
         rows = list(
             self._failed_rows(queue, messages) if _is_failed(queue) else self._job_rows(queue, messages)
         )
-        with self._database.writing() as connection:
+
+        def append(connection: Connection) -> int:
             if marker is not None and not self._mark(connection, marker):
                 return 0
             if rows:
                 connection.execute(insert(self._table(queue)), rows)
-        return len(rows)
+            return len(rows)
+
+        return self._database.write(append)
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
         """By id, up to the newest row at the start; receipts only for the failed table."""
         table, seen = self._table(queue), 0
         with self._database.reading() as connection:
             newest = connection.scalar(select(func.max(table.c.id))) or 0
-        while rows := self._browsed(queue, seen, newest):
+        while seen < newest:
+            rows, seen = self._browsed(queue, seen, newest)
             yield self._received(rows, [f" {row[0]}".encode() for row in rows] if _is_failed(queue) else None)
-            seen = rows[-1][0]
 
     def close(self) -> None:
         """Close the connection."""
@@ -184,20 +179,46 @@ class SqlBinding(Binding):
             or_(jobs.c.reserved_at.is_(None), lapsed),
         )
 
-    def _to_claim(self, queue: str, seconds: float) -> Select[Any]:
-        jobs = self._tables.jobs
+    def _named(self, table: Table, queue: str) -> tuple[ColumnElement[bool], ...]:
+        return self._database.dialect.named(table.c.queue, _original(queue))
+
+    def _claimed(self, connection: Connection, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
+        jobs, seconds = self._tables.jobs, self._clock()
         # The columns of the reserve index: a claim costs the same however long the queue is.
         order = (jobs.c.available_at, jobs.c.reserved_at, jobs.c.id)
-        ready = _columns(jobs).where(jobs.c.queue == queue, *self._ready(queue, seconds))
-        return ready.order_by(*order).with_for_update(skip_locked=True)
+        ready = self._sizes(jobs).where(*self._named(jobs, queue), *self._ready(queue, seconds))
+        locked = ready.order_by(*order).limit(messages).with_for_update(skip_locked=True)
+        found = _within(connection.execute(locked), max_bytes)
+        reserved_at = times.written(seconds, self._zone)
+        ids = [row[0] for row in found]
+        claim = update(jobs).values(reserved_at=reserved_at)
+        rows = self._database.changed(connection, claim, ids, columns=self._contents(jobs))
+        return self._received(_together(found, rows), [f"{reserved_at} {row}".encode() for row in ids])
 
-    def _browsed(self, queue: str, seen: int, newest: int) -> list[Any]:
-        table = self._table(queue)
-        # An expression in place of the column keeps the reserve index out, which would sort the whole queue.
-        wanted = (table.c.queue.concat("") == _original(queue), table.c.id > seen, table.c.id <= newest)
-        ready = _columns(table).where(*wanted, *self._ready(queue, self._clock()))
+    def _browsed(self, queue: str, seen: int, newest: int) -> tuple[list[Any], int]:
+        """Rows after `seen`, and the id up to which there are no others."""
+        table, dialect = self._table(queue), self._database.dialect
+        wanted = (
+            dialect.named_aside(table.c.queue, _original(queue)),
+            table.c.id > seen,
+            table.c.id <= newest,
+        )
+        ready = self._sizes(table).where(*wanted, *self._ready(queue, self._clock()))
         with self._database.reading() as connection:
-            return _within(connection.execute(ready.order_by(table.c.id).limit(_BROWSE_ROWS)), _BROWSE_BYTES)
+            found = _within(connection.execute(ready.order_by(table.c.id).limit(_BROWSE_ROWS)), _BROWSE_BYTES)
+            ids = [row[0] for row in found]
+            rows = self._database.found(connection, table, ids, self._contents(table))
+        return _together(found, rows), ids[-1] if ids else newest
+
+    def _sizes(self, table: Table) -> Select[Any]:
+        """Id, bytes of the payload, and whether somebody had claimed it before."""
+        reserved = table.c.reserved_at.is_not(None) if "reserved_at" in table.c else null()
+        redelivered = case((reserved, True), else_=null())  # a release leaves no trace
+        return select(table.c.id, self._database.dialect.size(table.c.payload), redelivered)
+
+    def _contents(self, table: Table) -> tuple[ColumnElement[Any], ...]:
+        """Id, payload, and `created_at` as it stands."""
+        return table.c.id, self._database.dialect.payload(table.c.payload), cast(table.c.created_at, String)
 
     def _received(self, rows: list[Any], receipts: list[bytes] | None) -> pa.RecordBatch:
         ids, bodies, created, redelivered = zip(*rows, strict=True) if rows else ((), (), (), ())
@@ -215,14 +236,16 @@ class SqlBinding(Binding):
     ) -> pa.BooleanArray:
         """Change the rows whose claims are still ours; true for those."""
         claims = [_claim(receipt) for receipt in deliveries.column("receipt").to_pylist()]
-        held: set[_Claim] = set()
-        with self._database.writing() as connection:
-            for reserved_at, claimed in _by_time(claims).items():
-                ours = [table.c.reserved_at == reserved_at] if reserved_at else []
-                for ids in self._database.among(table.c.id, claimed):
-                    found = select(table.c.id).where(ids, *ours).with_for_update()
-                    held.update((reserved_at, row) for row in connection.scalars(found))
-                    connection.execute(change(table).where(ids, *ours))
+
+        def settle(connection: Connection) -> set[_Claim]:
+            held: set[_Claim] = set()
+            for reserved_at, ids in _by_time(claims).items():
+                ours = [self._database.dialect.held(table.c.reserved_at, reserved_at)] if reserved_at else []
+                changed = self._database.changed(connection, change(table), ids, *ours, columns=(table.c.id,))
+                held.update((reserved_at, row[0]) for row in changed)
+            return held
+
+        held = self._database.write(settle)
         return pa.array([claim in held for claim in claims], pa.bool_())
 
     def _mark(self, connection: Connection, marker: str) -> bool:
@@ -243,7 +266,7 @@ class SqlBinding(Binding):
         delays = pc.fill_null(messages.column("delay"), 0).to_pylist()
         due = {delay: times.written_due(seconds, delay, self._zone) for delay in set(delays)}
         bodies = messages.column("body")
-        for mirror, delay in zip(_mirrors(bodies, decode(bodies)), delays, strict=True):
+        for mirror, delay in zip(self._mirrors(bodies, decode(bodies)), delays, strict=True):
             mirror.update(queue=queue, available_at=due[delay], reserved_at=None, created_at=now)
             yield mirror
 
@@ -252,10 +275,31 @@ class SqlBinding(Binding):
         bodies = messages.column("body")
         envelopes = decode(bodies)
         reasons = pc.struct_field(envelopes.column("dead_letter"), "reason").to_pylist()
-        for mirror, reason in zip(_mirrors(bodies, envelopes), reasons, strict=True):
-            known = (reason or "failed")[:REASON_LENGTH]
+        for mirror, reason in zip(self._mirrors(bodies, envelopes), reasons, strict=True):
+            known = _mirror(reason or "failed", REASON_LENGTH)
             mirror.update(queue=_original(queue), reason=known, failed_at=now, created_at=now)
             yield mirror
+
+    def _mirrors(self, bodies: pa.BinaryArray, envelopes: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+        """Payloads, and the columns which repeat what stands in them."""
+        columns = (bodies, *(envelopes.column(name) for name in ("job", "trace_id", "attempts")))
+        values = zip(*(column.to_pylist() for column in columns), strict=True)
+        for row, (body, job, trace_id, attempts) in enumerate(values):
+            yield {
+                "urn": _mirror(job, URN_LENGTH),
+                "trace_id": _mirror(trace_id, TRACE_LENGTH) if trace_id and trace_id.strip() else None,
+                "attempts": attempts or 0,
+                "payload": self._stored(body, row, len(bodies)),
+            }
+
+    def _stored(self, body: bytes, row: int, rows: int) -> str | bytes:
+        try:
+            return self._database.dialect.stored(body)
+        except ValueError as reason:
+            raise BrokerError(
+                f"{self._database.address}: message {row + 1} of {rows} {reason}, which its tables cannot "
+                "hold; nothing was published: write such bytes as base64 in the JSON, or use another broker"
+            ) from None
 
 
 def _is_failed(queue: str) -> bool:
@@ -266,43 +310,27 @@ def _original(queue: str) -> str:
     return queue.removeprefix(_FAILED)
 
 
-def _columns(table: Table) -> Select[Any]:
-    """Id, payload as bytes, `created_at` as it stands, and whether somebody had claimed it before."""
-    reserved = table.c.reserved_at.is_not(None) if "reserved_at" in table.c else null()
-    redelivered = case((reserved, True), else_=null())  # a release leaves no trace
-    payload, created_at = cast(table.c.payload, LargeBinary), cast(table.c.created_at, String)
-    return select(table.c.id, payload, created_at, redelivered)
-
-
 def _within(rows: Iterable[Any], max_bytes: int) -> list[Any]:
-    """The first row, and those after it as long as their payloads fit together."""
+    """The first row, and those after it as long as their sizes fit together."""
     taken: list[Any] = []
     size = 0
     for row in rows:
-        size += len(row[1])
+        size += row[1]
         if taken and size > max_bytes:
             break
         taken.append(row)
     return taken
 
 
-def _mirrors(bodies: pa.BinaryArray, envelopes: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """Payloads, and the columns which repeat what stands in them."""
-    columns = (bodies, *(envelopes.column(name) for name in ("job", "trace_id", "attempts")))
-    for body, job, trace_id, attempts in zip(*(column.to_pylist() for column in columns), strict=True):
-        yield {
-            "urn": (job or "")[:URN_LENGTH],
-            "trace_id": trace_id[:TRACE_LENGTH] if trace_id and trace_id.strip() else None,
-            "attempts": attempts or 0,
-            "payload": _text_where_utf8(body),
-        }
+def _together(found: list[Any], contents: list[Any]) -> list[Any]:
+    """Contents in the order in which they were found, and whether somebody had claimed them before."""
+    by_id = {row[0]: row for row in contents}
+    return [(*by_id[row], redelivered) for row, _, redelivered in found if row in by_id]
 
 
-def _text_where_utf8(body: bytes) -> str | bytes:
-    try:
-        return body.decode()
-    except UnicodeDecodeError:
-        return body
+def _mirror(text: str | None, length: int) -> str:
+    """As much of a text as its column takes; PostgreSQL takes no NUL."""
+    return (text or "").replace("\0", "")[:length]
 
 
 def _claim(receipt: bytes) -> _Claim:

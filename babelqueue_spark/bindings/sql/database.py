@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import (
-    Column,
-    ColumnElement,
-    Connection,
-    Engine,
-    MetaData,
-    create_engine,
-    event,
-    func,
-    inspect,
-    select,
-)
+from sqlalchemy import ColumnElement, Connection, Delete, Engine, MetaData, Table, Update, inspect, select
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from babelqueue_spark.bindings.sql.dialects import LOCK_SECONDS, WRITES, dialect_of
 from babelqueue_spark.errors import BrokerError
 
-_WRITES = "babelqueue_writes"
-_IDS_A_STATEMENT = 5_000
-_SWITCH_AGAIN_SECONDS = 0.01
+T = TypeVar("T")
+
+_REPEAT_AFTER_SECONDS = (0.02, 0.1, 0.5)
 
 # What the database says, and what to do about it.
 _ADVICE = (
@@ -47,7 +35,51 @@ _ADVICE = (
         "file is not a database|malformed",
         "the file is damaged, or is no SQLite database: name another in the URL",
     ),
-    ("database or disk is full", "the disk is full: make room on it"),
+    ("database or disk is full|No space left", "the disk is full: make room on it"),
+    (
+        r"password authentication failed|no password supplied|^\((1045|1698),",
+        "it refuses the login: check user and password in the URL",
+    ),
+    (
+        r'database ".*" does not exist|^\(1049,',
+        "there is no such database: create it, or name another in the URL",
+    ),
+    (
+        r"permission denied|must be owner|no pg_hba\.conf entry|^\((1044|1142|1143),",
+        "the user lacks a permission: it needs SELECT, INSERT, UPDATE and DELETE on the tables (on "
+        "PostgreSQL USAGE on their sequences too), and CREATE while tables are missing",
+    ),
+    (
+        r"too many clients|connection slots|^\((1040|1203|1226),",
+        "it has no connection left: each reader and writer takes one; raise its limit or lower numPartitions",
+    ),
+    (
+        r"Connection refused|timeout expired|timed out|resolve host|not known|No route|^\((2002|2003|2005),",
+        "it cannot be reached: check host and port in the URL, that it runs, and the network in between",
+    ),
+    (
+        r"closed the connection|connection is (closed|lost)|terminating connection|starting up|shutting down|"
+        r"SSL SYSCALL|Connection reset|^\((2006|2013|2055|4031|1927|1053|0),",
+        "the connection was lost: it is made anew when the task is repeated",
+    ),
+    (
+        r"^\(1153,",
+        "a message is larger than the server's max_allowed_packet: raise that on the server",
+    ),
+    (
+        r"Data too long for column 'payload'",
+        "a body is too long for the column 'payload' (InitPHP's TEXT takes 64 KiB); nothing was published: "
+        "ALTER TABLE ... MODIFY payload LONGTEXT NOT NULL suits InitPHP as well",
+    ),
+    (
+        r"Data too long for column 'queue'|value too long for type character varying",
+        "the name of the queue is too long: the tables take 255 characters",
+    ),
+    (
+        r"Deadlock found|deadlock detected|Lock wait timeout|lock timeout|could not serialize",
+        f"others held the same rows or tables at each of {len(_REPEAT_AFTER_SECONDS) + 1} tries, for up to "
+        f"{LOCK_SECONDS} s each: look for a transaction that somebody left open",
+    ),
 )
 
 
@@ -55,7 +87,8 @@ class Database:
     """A connection made at the first use, in the process that needs it; errors that say what to do."""
 
     def __init__(self, url: URL, metadata: MetaData) -> None:
-        self.address = _address(url)
+        self.dialect = dialect_of(url)
+        self.address = self.dialect.address(url)
         self._url = url
         self._metadata = metadata
         self._engine: Engine | None = None
@@ -66,19 +99,40 @@ class Database:
         with self._explained(), self._transaction(self._connected(), write=False) as connection:
             yield connection
 
-    @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        """A transaction; on SQLite the only one that writes, from its beginning."""
-        with self._explained(), self._transaction(self._connected(), write=True) as connection:
-            yield connection
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """What `work` returns, in a transaction that is repeated a few times where others were preferred."""
+        with self._explained():
+            return self._written(self._connected(), work)
 
-    def among(self, column: Column[int], ids: list[int]) -> Iterator[ColumnElement[bool]]:
-        """Conditions that together say that the column is one of `ids`; each fits into a statement."""
-        if self._url.get_backend_name() == "sqlite":
-            yield column.in_(select(func.json_each(json.dumps(ids)).table_valued("value").c.value))
-            return
-        for start in range(0, len(ids), _IDS_A_STATEMENT):
-            yield column.in_(ids[start : start + _IDS_A_STATEMENT])
+    def changed(
+        self,
+        connection: Connection,
+        change: Delete | Update,
+        ids: list[int],
+        *conditions: ColumnElement[bool],
+        columns: tuple[ColumnElement[Any], ...],
+    ) -> list[Any]:
+        """Change the rows with these ids that meet the conditions; their columns, in any order."""
+        dialect = connection.dialect
+        returns = dialect.delete_returning if isinstance(change, Delete) else dialect.update_returning
+        rows: list[Any] = []
+        for among in self.dialect.among(change.table.c.id, ids):
+            changing = change.where(among, *conditions)
+            if returns:
+                rows += connection.execute(changing.returning(*columns))
+            else:
+                rows += connection.execute(select(*columns).where(among, *conditions).with_for_update())
+                connection.execute(changing)
+        return rows
+
+    def found(
+        self, connection: Connection, table: Table, ids: list[int], columns: tuple[ColumnElement[Any], ...]
+    ) -> list[Any]:
+        """The columns of the rows with these ids, in any order."""
+        rows: list[Any] = []
+        for among in self.dialect.among(table.c.id, ids):
+            rows += connection.execute(select(*columns).where(among))
+        return rows
 
     def close(self) -> None:
         """Close the connection; idempotent."""
@@ -88,10 +142,7 @@ class Database:
 
     def _connected(self) -> Engine:
         if self._engine is None:
-            engine = create_engine(self._url)
-            if engine.dialect.name == "sqlite":
-                event.listen(engine, "connect", _open_sqlite)
-                event.listen(engine, "begin", _begin_sqlite)
+            engine = self.dialect.engine(self._url)
             try:
                 self._prepare(engine)
             except BaseException:
@@ -115,56 +166,36 @@ class Database:
                         f"{', '.join(sorted(lacking))}: name another by option sql.table or sql.failed_table"
                     )
         if len(present) < len(self._metadata.tables):
-            with self._transaction(engine, write=True) as connection:
-                self._metadata.create_all(connection)
+            self._written(engine, self._metadata.create_all)
+
+    def _written(self, engine: Engine, work: Callable[[Connection], T]) -> T:
+        for pause in _REPEAT_AFTER_SECONDS:
+            try:
+                with self._transaction(engine, write=True) as connection:
+                    return work(connection)
+            except DBAPIError as error:
+                if not self.dialect.is_conflict(error.orig):
+                    raise
+            time.sleep(pause)
+        with self._transaction(engine, write=True) as connection:
+            return work(connection)
 
     @contextmanager
     def _transaction(self, engine: Engine, *, write: bool) -> Iterator[Connection]:
-        with engine.connect().execution_options(**{_WRITES: write}) as connection, connection.begin():
+        with engine.connect().execution_options(**{WRITES: write}) as connection, connection.begin():
             yield connection
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, OSError) as error:
             raise BrokerError(f"{self.address}: {self._advice(error)}") from None
 
-    def _advice(self, error: SQLAlchemyError) -> str:
+    def _advice(self, error: Exception) -> str:
         said = str(error.orig if isinstance(error, DBAPIError) else error)
         for pattern, advice in _ADVICE:
             if re.search(pattern, said):
                 return advice
         line = next(iter(said.splitlines()), type(error).__name__)
         return line.replace(self._url.password, "***") if self._url.password else line
-
-
-def _address(url: URL) -> str:
-    if url.get_backend_name() == "sqlite":
-        return f"SQLite at {url.database}"
-    return f"{url.get_backend_name()} at {url.host}{f':{url.port}' if url.port else ''}/{url.database}"
-
-
-def _open_sqlite(connection: Any, _: object) -> None:
-    connection.isolation_level = None  # transactions begin where we say, not where sqlite3 does
-    connection.execute("PRAGMA synchronous=FULL")
-    _switch_to_wal(connection)
-
-
-def _switch_to_wal(connection: Any) -> None:
-    """Wait for others who switch as well: SQLite's own busy timeout does not cover it."""
-    deadline = time.monotonic() + connection.execute("PRAGMA busy_timeout").fetchone()[0] / 1000
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode=WAL")
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(_SWITCH_AGAIN_SECONDS)
-        else:
-            return
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    # A transaction that reads first and then writes could not wait for the lock.
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options()[_WRITES] else "BEGIN")

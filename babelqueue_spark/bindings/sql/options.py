@@ -14,9 +14,17 @@ from babelqueue_spark.bindings.base import BindingConfig
 from babelqueue_spark.errors import OptionError
 
 CLIENT_OPTIONS = frozenset({"table", "failed_table", "time_zone"})
+_SPELT = {name.replace("_", ""): name for name in CLIENT_OPTIONS}  # Spark makes timeZone timezone
+_DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
+_EXTRAS = {"psycopg": '"babelqueue-spark[postgresql]"', "pymysql": '"babelqueue-spark[mysql]"'}
 DEFAULT_RETRY_AFTER = 90
 LONGEST_RETRY_AFTER = 3650 * 86_400
 BUSY_SECONDS = 30
+_TIMEOUTS = {
+    "psycopg": {"connect_timeout": "10"},
+    # The second bounds the login as well, and whatever a dead network would leave unanswered.
+    "pymysql": {"connect_timeout": "10", "read_timeout": "120", "write_timeout": "120"},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +40,9 @@ class SqlOptions:
     @classmethod
     def parse(cls, config: BindingConfig) -> SqlOptions:
         """Read a configuration; `OptionError` for what is unknown or cannot be used."""
-        given = config.client_options
+        given = {
+            _SPELT.get(name.replace("_", ""), name): text for name, text in config.client_options.items()
+        }
         unknown = sorted(set(given) - CLIENT_OPTIONS)
         if unknown:
             known = ", ".join(f"sql.{name}" for name in sorted(CLIENT_OPTIONS))
@@ -82,7 +92,7 @@ def _retry_after(seconds: float | None) -> int:
 def _url(given: str) -> URL:
     """A URL whose driver is installed, and which means the same database in each process."""
     try:
-        url = make_url(given)
+        url = _with_driver(make_url(given))
         url.get_dialect().import_dbapi()
     except NoSuchModuleError:
         raise OptionError(
@@ -93,8 +103,10 @@ def _url(given: str) -> URL:
     except ImportError as error:
         raise OptionError(
             f"option 'url' names the database '{url.drivername}', whose Python driver is missing: "
-            f"pip install {error.name} on driver and executors"
+            f"pip install {_EXTRAS.get(error.name or '', error.name)} on driver and executors"
         ) from None
+    if url.get_driver_name() in _TIMEOUTS:
+        return url.set(query={**_TIMEOUTS[url.get_driver_name()], **url.query})
     if url.get_backend_name() != "sqlite":
         return url
     if not url.database or ":memory:" in url.database or url.query.get("mode") == "memory":
@@ -102,3 +114,8 @@ def _url(given: str) -> URL:
             "option 'url' names a database in memory, which other processes cannot see: name a file"
         )
     return url.set(query={"timeout": str(BUSY_SECONDS), **url.query})
+
+
+def _with_driver(url: URL) -> URL:
+    driver = _DRIVERS.get(url.drivername)
+    return url.set(drivername=f"{url.drivername}+{driver}") if driver else url

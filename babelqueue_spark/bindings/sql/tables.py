@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, DateTime, Index, Integer, MetaData, String, Table, Text, text
+from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, Text, text
+from sqlalchemy.dialects import mysql
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.types import UserDefinedType
 
 URN_LENGTH = 255
 TRACE_LENGTH = 64
 REASON_LENGTH = 64
+
+_IN_MYSQL: dict[str, Any] = {
+    "mysql_engine": "InnoDB",
+    "mysql_default_charset": "utf8mb4",
+    "mysql_collate": "utf8mb4_unicode_ci",
+}
 
 
 class _Int(Integer):
@@ -22,8 +29,8 @@ def _spell(*_: object, **__: object) -> str:
     return "INT"
 
 
-class _SqliteTime(UserDefinedType[str]):
-    """Text, which SQLite compares as it stands."""
+class _Time(UserDefinedType[str]):
+    """Goes in as text; SQLite compares it as it stands."""
 
     cache_ok = True
 
@@ -32,7 +39,14 @@ class _SqliteTime(UserDefinedType[str]):
         return "DATETIME"
 
 
-_TIME = DateTime().with_variant(_SqliteTime(), "sqlite")
+@compiles(_Time, "postgresql")
+def _spell_time(*_: object, **__: object) -> str:
+    return "TIMESTAMP(0)"
+
+
+_ID = BigInteger().with_variant(Integer(), "sqlite").with_variant(mysql.BIGINT(unsigned=True), "mysql")
+# InitPHP's own TEXT ends at 64 KiB on MySQL and MariaDB; its statements are the same for both types.
+_PAYLOAD = Text().with_variant(mysql.LONGTEXT(), "mysql")
 
 
 class Tables:
@@ -44,35 +58,45 @@ class Tables:
             table,
             self.metadata,
             *_message_columns(),
-            Column("available_at", _TIME, nullable=False),
-            Column("reserved_at", _TIME),
-            Column("created_at", _TIME, nullable=False),
+            Column("available_at", _Time, nullable=False),
+            Column("reserved_at", _Time),
+            Column("created_at", _Time, nullable=False),
             sqlite_autoincrement=True,
+            **_IN_MYSQL,
         )
-        Index(f"{table}_reserve_idx", self.jobs.c.queue, self.jobs.c.available_at, self.jobs.c.reserved_at)
+        reserve = (self.jobs.c.queue, self.jobs.c.available_at, self.jobs.c.reserved_at)
+        Index(f"{table}_reserve_idx", *reserve).ddl_if(callable_=_ends_with_the_id)
+        Index(f"{table}_reserve_idx", *reserve, self.jobs.c.id).ddl_if(dialect="postgresql")
         self.failed = Table(
             failed_table,
             self.metadata,
             *_message_columns(),
             Column("reason", String(REASON_LENGTH), nullable=False),
-            Column("failed_at", _TIME, nullable=False),
-            Column("created_at", _TIME, nullable=False),
+            Column("failed_at", _Time, nullable=False),
+            Column("created_at", _Time, nullable=False),
             sqlite_autoincrement=True,
+            **_IN_MYSQL,
         )
         self.published = Table(
             f"{table}_published",
             self.metadata,
             Column("marker", String(64), primary_key=True),
-            Column("created_at", _TIME, nullable=False, index=True),
+            Column("created_at", _Time, nullable=False, index=True),
+            **_IN_MYSQL,
         )
+
+
+def _ends_with_the_id(*_: object, dialect: Any, **__: object) -> bool:
+    """Whether each index of this database does, unasked: the order of claims."""
+    return bool(dialect.name != "postgresql")
 
 
 def _message_columns() -> tuple[Column[Any], ...]:
     return (
-        Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, nullable=True),
+        Column("id", _ID, primary_key=True, nullable=True),
         Column("queue", String(255), nullable=False),
         Column("urn", String(URN_LENGTH), nullable=False),
         Column("trace_id", String(TRACE_LENGTH)),
         Column("attempts", _Int, nullable=False, server_default=text("0")),
-        Column("payload", Text, nullable=False),
+        Column("payload", _PAYLOAD, nullable=False),
     )

@@ -1,0 +1,224 @@
+"""What differs between SQLite, PostgreSQL and MariaDB (or MySQL): sessions, expressions, conflicts."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Engine,
+    LargeBinary,
+    any_,
+    cast,
+    create_engine,
+    event,
+    func,
+    literal,
+    literal_column,
+    select,
+)
+from sqlalchemy.engine import URL
+
+WRITES = "babelqueue_writes"
+LOCK_SECONDS = 10
+_IDS_A_STATEMENT = 5_000
+_SWITCH_AGAIN_SECONDS = 0.01
+
+Condition = ColumnElement[bool]
+
+
+class Dialect:
+    """A database server of any kind; what it does otherwise is in the subclasses."""
+
+    session: ClassVar[tuple[str, ...]] = ()
+    """What each new connection begins with."""
+    conflicts: ClassVar[frozenset[str]] = frozenset()
+    """Errors by which others were preferred: the same transaction may succeed when it is repeated."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+
+    def address(self, url: URL) -> str:
+        """Where the database is, without the password."""
+        return f"{self.label} at {url.host}{f':{url.port}' if url.port else ''}/{url.database or ''}"
+
+    def engine(self, url: URL) -> Engine:
+        """Connections that are looked at before they are used: a server may have been restarted."""
+        engine = create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED")
+        event.listen(engine, "connect", self._begin_session)
+        return engine
+
+    def among(self, column: ColumnElement[int], ids: list[int]) -> Iterator[Condition]:
+        """Conditions that together say that the column is one of `ids`; each fits into a statement."""
+        for start in range(0, len(ids), _IDS_A_STATEMENT):
+            yield column.in_(ids[start : start + _IDS_A_STATEMENT])
+
+    def named(self, column: ColumnElement[str], queue: str) -> tuple[Condition, ...]:
+        """Conditions that say which queue, for the reserve index."""
+        return (column == queue,)
+
+    def named_aside(self, column: ColumnElement[str], queue: str) -> Condition:
+        """The same, for no index: an expression in place of the column."""
+        return column.concat("") == queue
+
+    def payload(self, column: ColumnElement[str]) -> ColumnElement[Any]:
+        """The payload as the driver gives it fastest, unchanged: bytes, or text."""
+        return cast(column, LargeBinary)
+
+    def size(self, column: ColumnElement[str]) -> ColumnElement[int]:
+        """Bytes of a payload."""
+        return func.length(cast(column, LargeBinary))
+
+    def stored(self, body: bytes) -> str | bytes:
+        """What goes into the payload column; `ValueError` with the reason where it cannot."""
+        try:
+            return body.decode()
+        except UnicodeDecodeError:
+            raise ValueError("is not UTF-8") from None
+
+    def held(self, reserved_at: ColumnElement[str], since: str) -> Condition:
+        """Whether a row carries the time of a claim."""
+        return reserved_at == since
+
+    def is_conflict(self, error: Any) -> bool:
+        """Whether a driver's error is one of `conflicts`."""
+        codes = {getattr(error, "sqlstate", None), *error.args[:1]}
+        return not self.conflicts.isdisjoint(map(str, codes))
+
+    def _begin_session(self, connection: Any, _: object) -> None:
+        cursor = connection.cursor()
+        for statement in self.session:
+            cursor.execute(statement)
+        cursor.close()
+        connection.commit()
+
+
+class Sqlite(Dialect):
+    """A file, in WAL mode; its transactions begin where we say."""
+
+    def address(self, url: URL) -> str:
+        return f"{self.label} at {url.database}"
+
+    def engine(self, url: URL) -> Engine:
+        engine = create_engine(url)
+        event.listen(engine, "connect", _open_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+
+    def among(self, column: ColumnElement[int], ids: list[int]) -> Iterator[Condition]:
+        yield column.in_(select(func.json_each(json.dumps(ids)).table_valued("value").c.value))
+
+    def stored(self, body: bytes) -> str | bytes:
+        try:
+            return super().stored(body)
+        except ValueError:
+            return body
+
+
+class Postgres(Dialect):
+    """PostgreSQL."""
+
+    session = (
+        "SET client_encoding = 'UTF8'",
+        "SET datestyle = ISO",
+        f"SET lock_timeout = '{LOCK_SECONDS}s'",
+        # Claims follow the reserve index and settle by id, whatever the statistics of a table that fills
+        # and empties all day make of it.
+        "SET enable_sort = off",
+        "SET enable_seqscan = off",
+        "SET enable_bitmapscan = off",
+        "SET max_parallel_workers_per_gather = 0",
+        "SET jit = off",
+    )
+    # Serialization, deadlock, lock timeout; a table or one of its names that another process created.
+    conflicts = frozenset({"40001", "40P01", "55P03", "42P07", "23505"})
+
+    def among(self, column: ColumnElement[int], ids: list[int]) -> Iterator[Condition]:
+        yield column == any_(literal(ids, ARRAY(BigInteger)))
+
+    def payload(self, column: ColumnElement[str]) -> ColumnElement[Any]:
+        return column
+
+    def size(self, column: ColumnElement[str]) -> ColumnElement[int]:
+        return func.octet_length(column)
+
+    def held(self, reserved_at: ColumnElement[str], since: str) -> Condition:
+        # Not the column itself: without statistics, the reserve index would seem better than the ids.
+        return func.date_trunc("second", reserved_at, type_=reserved_at.type) == since
+
+    def stored(self, body: bytes) -> str | bytes:
+        if b"\0" in body:
+            raise ValueError("holds a NUL byte")
+        return super().stored(body)
+
+
+class MySql(Dialect):
+    """MariaDB and MySQL, whose text compares without regard to case, accents and trailing spaces."""
+
+    session = (
+        "SET SESSION sql_mode = CONCAT_WS(',', @@sql_mode, 'STRICT_ALL_TABLES')",
+        f"SET SESSION innodb_lock_wait_timeout = {LOCK_SECONDS}, lock_wait_timeout = {LOCK_SECONDS}",
+        # MariaDB alone: a long list of ids is a range of the table, and not a table to join.
+        "SET /*M!100315 SESSION in_predicate_conversion_threshold = 0, */ @babelqueue = 1",
+    )
+    # Deadlock, lock timeout, changed since read; a table or index that another process created.
+    conflicts = frozenset({"1213", "1205", "1020", "1050", "1061"})
+
+    def engine(self, url: URL) -> Engine:
+        return super().engine(url.set(drivername=url.drivername.replace("mariadb", "mysql", 1)))
+
+    def among(self, column: ColumnElement[int], ids: list[int]) -> Iterator[Condition]:
+        # Written out: as parameters they cost more than the rows.
+        for start in range(0, len(ids), _IDS_A_STATEMENT):
+            yield column.in_([literal_column(",".join(map(str, ids[start : start + _IDS_A_STATEMENT])))])
+
+    def named(self, column: ColumnElement[str], queue: str) -> tuple[Condition, ...]:
+        return (column == queue, self.named_aside(column, queue))
+
+    def named_aside(self, column: ColumnElement[str], queue: str) -> Condition:
+        return cast(column, LargeBinary) == queue.encode()
+
+
+def dialect_of(url: URL) -> Dialect:
+    """The dialect of a connection string; of any other database, what they have in common."""
+    kinds: dict[str, tuple[type[Dialect], str]] = {
+        "sqlite": (Sqlite, "SQLite"),
+        "postgresql": (Postgres, "PostgreSQL"),
+        "mysql": (MySql, "MySQL"),
+        "mariadb": (MySql, "MariaDB"),
+    }
+    backend = url.get_backend_name()
+    kind, label = kinds.get(backend, (Dialect, backend))
+    return kind(label)
+
+
+def _open_sqlite(connection: Any, _: object) -> None:
+    connection.isolation_level = None  # transactions begin where we say, not where sqlite3 does
+    connection.execute("PRAGMA synchronous=FULL")
+    _switch_to_wal(connection)
+
+
+def _switch_to_wal(connection: Any) -> None:
+    """Wait for others who switch as well: SQLite's own busy timeout does not cover it."""
+    deadline = time.monotonic() + connection.execute("PRAGMA busy_timeout").fetchone()[0] / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(_SWITCH_AGAIN_SECONDS)
+        else:
+            return
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A transaction that reads first and then writes could not wait for the lock.
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options()[WRITES] else "BEGIN")

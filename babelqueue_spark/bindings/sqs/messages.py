@@ -1,0 +1,255 @@
+"""Messages as SQS has them: entries to send with their attributes, and deliveries out of receives."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from babelqueue_spark.bindings.base import deliveries
+from babelqueue_spark.envelope import decode
+
+MOST_ATTRIBUTES = 10
+
+_Attribute = tuple[str, str, str | None]
+"""Name, data type and value; without a value it is left out."""
+
+_MILLISECONDS = pa.timestamp("ms", tz="UTC")
+_STRINGS = ("bq-job", "bq-trace-id", "bq-message-id", "bq-source-lang")
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_ATTRIBUTE_NAME = re.compile(r"(?!\.|.*\.\.|.*\.$|(?i:aws\.|amazon\.))[A-Za-z0-9_.-]{1,256}")
+_TOKEN = re.compile(r"[!-~]{1,128}")
+"""What group and deduplication ids may hold: letters, digits and punctuation of ASCII."""
+
+logger = logging.getLogger(__name__)
+
+
+class UnsendableError(Exception):
+    """A message that SQS cannot carry, and what to do about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A message to send: the entry of the request, its bytes as SQS counts them, and what errors call it."""
+
+    request: dict[str, Any]
+    size: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the messages of a publish have in common.
+
+    Attributes:
+        queue: as shown in logs.
+        fifo: whether it is a FIFO queue.
+        group: the group of messages without a key in a FIFO queue.
+        content_dedup: the queue makes the deduplication ids.
+        max_bytes: most bytes of a message with its attributes.
+    """
+
+    queue: str
+    fifo: bool
+    group: str
+    content_dedup: bool
+    max_bytes: int
+
+
+def entries(messages: pa.RecordBatch, target: Target) -> list[Entry]:
+    """An entry for each message; `UnsendableError` for the first that cannot be sent."""
+    bodies = messages.column("body")
+    envelopes = decode(bodies)
+    columns = (
+        bodies,
+        *(messages.column(name) for name in ("headers", "key", "delay")),
+        envelopes["attempts"],
+    )
+    dropped: set[str] = set()
+    made = []
+    rows = zip(*(column.to_pylist() for column in columns), projections(envelopes), strict=True)
+    for row, (body, headers, key, delay, attempts, projection) in enumerate(rows):
+        message_id = projection[2][2]
+        label = f"row {row}" + (f" (meta.id {message_id})" if message_id else "")
+        try:
+            text = _text(body, target)
+            request = {"Id": str(row), "MessageBody": text, **_delay(delay, target)}
+            request |= _ids(body, key, message_id, attempts or 0, target)
+        except UnsendableError as error:
+            raise UnsendableError(f"{label} cannot be sent: {error}") from None
+        attributes, size = _attributes(projection, headers or (), target.max_bytes - len(body), dropped)
+        if attributes:
+            request["MessageAttributes"] = attributes
+        made.append(Entry(request, len(body) + size, label))
+    if dropped:
+        logger.warning(
+            "queue %s: headers were left out that SQS cannot carry (at most %d attributes, names of letters, "
+            "digits, '_', '-' and '.', values neither blank nor with control characters): %s",
+            target.queue,
+            MOST_ATTRIBUTES,
+            ", ".join(sorted(map(repr, dropped))),
+        )
+    return made
+
+
+def projections(envelopes: pa.RecordBatch) -> Iterator[Sequence[_Attribute]]:
+    """What the contract shows of each envelope as attributes; no value where a field has not its type."""
+    meta = envelopes.column("meta")
+    created_at = pc.struct_field(meta, "created_at").cast(_MILLISECONDS, safe=False).cast(pa.int64())
+    columns = (
+        envelopes.column("job"),
+        envelopes.column("trace_id"),
+        pc.struct_field(meta, "id"),
+        pc.struct_field(meta, "lang"),
+        pc.struct_field(meta, "schema_version").cast(pa.string()),
+        created_at.cast(pa.string()),
+    )
+    names = [
+        *((name, "String") for name in _STRINGS),
+        ("bq-schema-version", "Number"),
+        ("bq-created-at", "Number"),
+    ]
+    for values in zip(*(column.to_pylist() for column in columns), strict=True):
+        yield [(*name, value) for name, value in zip(names, values, strict=True)]
+
+
+def batches(entries: Iterable[Entry], most: int, max_bytes: int) -> Iterator[list[Entry]]:
+    """The entries in order, as many at once as a request can hold."""
+    batch: list[Entry] = []
+    size = 0
+    for entry in entries:
+        if batch and (len(batch) == most or size + entry.size > max_bytes):
+            yield batch
+            batch, size = [], 0
+        batch.append(entry)
+        size += entry.size
+    if batch:
+        yield batch
+
+
+def received(messages: Sequence[Mapping[str, Any]], lapses_at: Sequence[float]) -> pa.RecordBatch:
+    """Deliveries out of what receives returned, each with the time when its claim lapses."""
+    systems = [message.get("Attributes", {}) for message in messages]
+    counts = [_integer(system.get("ApproximateReceiveCount")) for system in systems]
+    sent = [_integer(system.get("SentTimestamp")) for system in systems]
+    return deliveries(
+        len(messages),
+        body=[body(message) for message in messages],
+        headers=[_headers(message.get("MessageAttributes", {})) for message in messages],
+        id=[message.get("MessageId") for message in messages],
+        count=counts,
+        redelivered=[None if count is None else count > 1 for count in counts],
+        enqueued_at=pa.array(sent, _MILLISECONDS),
+        key=[system.get("MessageGroupId") for system in systems],
+        receipt=[
+            f"{lapses:.3f} {message['ReceiptHandle']}".encode()
+            for lapses, message in zip(lapses_at, messages, strict=True)
+        ],
+    )
+
+
+def claim_of(receipt: bytes) -> tuple[float, str]:
+    """When the claim of a receipt lapses, and its receipt handle."""
+    lapses_at, _, handle = receipt.decode().partition(" ")
+    return float(lapses_at), handle
+
+
+def body(message: Mapping[str, Any]) -> bytes:
+    """The body of a received message."""
+    text: str = message["Body"]
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _text(body: bytes, target: Target) -> str:
+    if not body:
+        raise UnsendableError("its body is empty, and SQS needs at least one character")
+    if len(body) > target.max_bytes:
+        raise UnsendableError(
+            f"its body has {len(body):,} bytes, and the limit is {target.max_bytes:,}: keep large data "
+            "elsewhere and send its address"
+        )
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        raise UnsendableError("its body is not UTF-8, and SQS carries only text: encode it") from None
+    found = _FORBIDDEN.search(text)
+    if found:
+        raise UnsendableError(
+            f"its body holds U+{ord(found[0]):04X}, and SQS carries only characters of XML 1.0: escape it"
+        )
+    return text
+
+
+def _delay(milliseconds: int | None, target: Target) -> dict[str, int]:
+    seconds = -(-(milliseconds or 0) // 1000)
+    if seconds <= 0:
+        return {}
+    if target.fifo:
+        raise UnsendableError("a FIFO queue delays no single message: set DelaySeconds of the queue")
+    if seconds > 900:
+        raise UnsendableError("its delay is longer than the 900 seconds of SQS")
+    return {"DelaySeconds": seconds}
+
+
+def _ids(
+    body: bytes, key: str | None, message_id: str | None, attempts: int, target: Target
+) -> dict[str, str]:
+    group = key if key is not None or not target.fifo else target.group
+    if group is None:
+        return {}
+    if not _TOKEN.fullmatch(group):
+        raise UnsendableError(
+            f"its key {group!r} cannot be a message group: use 1 to 128 letters, digits and punctuation "
+            "of ASCII"
+        )
+    if not target.fifo or target.content_dedup:
+        return {"MessageGroupId": group}
+    # A retry is a message of its own: under its former id SQS would drop it.
+    name = f"{message_id}-{attempts}" if attempts > 0 else message_id
+    if name is None or message_id is None or not _TOKEN.fullmatch(name):
+        name = hashlib.sha256(body).hexdigest()
+    return {"MessageGroupId": group, "MessageDeduplicationId": name}
+
+
+def _attributes(
+    projection: Sequence[_Attribute], headers: Sequence[tuple[str, str | None]], room: int, dropped: set[str]
+) -> tuple[dict[str, dict[str, str]], int]:
+    """The attributes that fit, those of the contract first, and their bytes; adds to `dropped`."""
+    attributes: dict[str, dict[str, str]] = {}
+    size = 0
+    wanted = [attribute for attribute in projection if attribute[2]]
+    for name, kind, value in [*wanted, *((name, "String", value) for name, value in headers)]:
+        if name in attributes:
+            continue
+        own = len(name.encode()) + len(kind) + len((value or "").encode())
+        if len(attributes) == MOST_ATTRIBUTES or size + own > room or not _can_be_sent(name, value):
+            dropped.add(name)
+            continue
+        attributes[name] = {"DataType": kind, "StringValue": value or ""}
+        size += own
+    return attributes, size
+
+
+def _can_be_sent(name: str, value: str | None) -> bool:
+    if not value or not value.strip():
+        return False
+    return bool(_ATTRIBUTE_NAME.fullmatch(name)) and not _FORBIDDEN.search(value)
+
+
+def _headers(attributes: Mapping[str, Mapping[str, str]]) -> list[tuple[str, str]] | None:
+    """String and Number attributes; binary ones have no place in a header."""
+    pairs = [(name, spec["StringValue"]) for name, spec in attributes.items() if "StringValue" in spec]
+    return pairs or None
+
+
+def _integer(text: str | None) -> int | None:
+    try:
+        return int(text) if text is not None else None
+    except ValueError:
+        return None

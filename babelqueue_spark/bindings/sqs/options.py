@@ -1,0 +1,174 @@
+"""The options of the SQS binding, from the connection string and from `sqs.<name>` options."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from babelqueue_spark.bindings.base import BindingConfig
+from babelqueue_spark.errors import OptionError
+
+DEFAULT_VISIBILITY = 90.0
+LONGEST_VISIBILITY = 43_200
+LARGEST_MESSAGE = 1_048_576
+
+
+def _flag(text: str) -> bool:
+    value = text.strip().lower()
+    if value in ("1", "true", "yes", "on"):
+        return True
+    if value in ("0", "false", "no", "off", ""):
+        return False
+    raise ValueError(text)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise ValueError(text)
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError(text)
+    return value
+
+
+def _endpoint(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or (parts.port or 1) < 1:
+        raise ValueError(text)
+    return text
+
+
+_OPTIONS: Mapping[str, Callable[[str], Any]] = {
+    "region": str,
+    "endpoint_url": _endpoint,
+    "profile": str,
+    "access_key_id": str,
+    "secret_access_key": str,
+    "session_token": str,
+    "role_arn": str,
+    "role_session_name": str,
+    "external_id": str,
+    "prefix": str,
+    "visibility_timeout": _seconds,
+    "wait_time": float,
+    "fifo": _flag,
+    "group_id": str,
+    "content_dedup": _flag,
+    "concurrency": _count,
+    "max_message_bytes": _count,
+    "max_attempts": _count,
+    "connect_timeout": _seconds,
+    "read_timeout": _seconds,
+}
+
+_CREDENTIALS = ("access_key_id", "secret_access_key", "session_token")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqsOptions:
+    """What the binding makes of its configuration.
+
+    Attributes:
+        region: the AWS region; None = as the usual chain says.
+        endpoint_url: what answers in place of AWS.
+        address: the endpoint's `host:port` or the region, as shown in errors.
+        profile: a profile of the shared AWS configuration.
+        credentials: access key, secret and token, by the names that boto3 gives them.
+        role_arn: a role to assume with those credentials.
+        role_session_name: how that session is called in CloudTrail.
+        external_id: what the role's trust policy may ask for.
+        prefix: what precedes the name in a queue's URL; None = ask SQS for the URL.
+        visibility: whole seconds a claim may stay unacknowledged.
+        fifo: all queues are FIFO queues.
+        group_id: the message group of messages without a key.
+        content_dedup: FIFO queues deduplicate by content.
+        concurrency: requests in flight.
+        max_message_bytes: most bytes of a message, and of the messages of a request.
+        max_attempts: how often a request is sent before its failure counts.
+        connect_timeout: seconds.
+        read_timeout: seconds.
+    """
+
+    region: str | None = None
+    endpoint_url: str | None = field(default=None, repr=False)
+    address: str
+    profile: str | None = None
+    credentials: Mapping[str, str] = field(repr=False)
+    role_arn: str | None = None
+    role_session_name: str = "babelqueue-spark"
+    external_id: str | None = field(default=None, repr=False)
+    prefix: str | None = field(default=None, repr=False)
+    visibility: int
+    fifo: bool = False
+    group_id: str | None = None
+    content_dedup: bool = False
+    concurrency: int = 4
+    max_message_bytes: int = LARGEST_MESSAGE
+    max_attempts: int = 3
+    connect_timeout: float = 5.0
+    read_timeout: float = 30.0
+
+    @classmethod
+    def parse(cls, config: BindingConfig) -> SqsOptions:
+        """Read a configuration; `OptionError` for what is unknown or cannot be used."""
+        values = _typed({**_of_url(config.url), **config.client_options})
+        values.pop("wait_time", None)  # the SDK's long polling: a claim never waits
+        visibility = values.pop("visibility_timeout", DEFAULT_VISIBILITY)
+        if config.visibility_timeout is not None:
+            visibility = config.visibility_timeout
+        if not 0 < visibility <= LONGEST_VISIBILITY:
+            raise OptionError(f"sqs: the visibility timeout must be 1 to {LONGEST_VISIBILITY} seconds")
+        credentials = {f"aws_{name}": values.pop(name) for name in _CREDENTIALS if name in values}
+        if ("aws_access_key_id" in credentials) != ("aws_secret_access_key" in credentials):
+            raise OptionError("sqs.access_key_id and sqs.secret_access_key are needed together")
+        return cls(
+            address=_address(values),
+            credentials=credentials,
+            visibility=math.ceil(visibility),
+            **values,
+        )
+
+
+def _of_url(url: str) -> dict[str, str]:
+    """The options that stand in the connection string."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme != "sqs" or set("@:") & set(parts.netloc) or parts.path not in ("", "/"):
+            raise ValueError(parts.scheme)
+        options = {name.lower(): values[-1] for name, values in parse_qs(parts.query).items()}
+    except ValueError:
+        raise OptionError(
+            "the SQS URL cannot be read: write sqs://REGION, with ?endpoint=http://host:port for anything "
+            "but AWS, and credentials in sqs.access_key_id and sqs.secret_access_key"
+        ) from None
+    if "endpoint" in options:
+        options["endpoint_url"] = options.pop("endpoint")
+    if parts.hostname:
+        options["region"] = parts.hostname
+    return options
+
+
+def _typed(options: Mapping[str, str]) -> dict[str, Any]:
+    typed = {}
+    for name, text in options.items():
+        if name not in _OPTIONS:
+            raise OptionError(f"sqs.{name} is unknown: use one of {', '.join(sorted(_OPTIONS))}")
+        try:
+            typed[name] = _OPTIONS[name](text)
+        except ValueError:
+            raise OptionError(f"sqs.{name} has a value that cannot be used") from None
+    return typed
+
+
+def _address(values: Mapping[str, Any]) -> str:
+    if "endpoint_url" in values:
+        return str(urlsplit(values["endpoint_url"]).netloc).rpartition("@")[2]
+    return str(values.get("region", "AWS"))

@@ -1,0 +1,135 @@
+"""RabbitMQ: queue to DataFrame and back, against a bare pika loop."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pika
+from pika.adapters.select_connection import SelectConnection
+
+from babelqueue_spark.bindings.rabbitmq.messages import properties
+from babelqueue_spark.options import write_options
+from bench.redis import body, session
+from bench.table import Row, rate, row, steady_rate
+from tests.servers.rabbitmq import RabbitServer
+from tests.streams import outgoing
+
+MESSAGES = 60_000
+PER_TRIGGER = 30_000
+PREFETCH = 2_000
+ACKNOWLEDGED_AT_ONCE = 1_000
+
+
+def rows() -> list[Row]:
+    """The RabbitMQ rows of the design."""
+    bodies = [body(number) for number in range(MESSAGES)]
+    with RabbitServer() as server, tempfile.TemporaryDirectory() as folder:
+        ours, theirs = publish(server.url, bodies), bare_publish(server.url, bodies)
+        bare = bare_consume(server.url)
+        spark = session()
+        read(spark, server.url, bodies[:PER_TRIGGER], Path(folder) / "warm", partitions=1)
+        one = read(spark, server.url, bodies * 2, Path(folder) / "one", partitions=1)
+        two = read(spark, server.url, bodies * 2, Path(folder) / "two", partitions=2)
+        spark.stop()
+    return [
+        row("RabbitMQ to DataFrame, one partition", one, "bare basic_consume, multiple acks", bare, 0.8),
+        row("RabbitMQ to DataFrame, two partitions", two, "bare basic_consume, multiple acks", bare, None),
+        row("RabbitMQ publish", ours, "bare pipelined confirms", theirs, 0.8),
+    ]
+
+
+def read(spark: Any, url: str, bodies: list[bytes], folder: Path, partitions: int) -> float:
+    """Messages a second of the batches after the first."""
+    send(url, folder.name, bodies)
+    query = (
+        spark.readStream.format("babelqueue")
+        .options(url=url, queue=folder.name, journalLocation=str(folder / "journal"))
+        .options(maxMessagesPerTrigger=PER_TRIGGER, numPartitions=partitions)
+        .load()
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return steady_rate(query.recentProgress)
+
+
+def publish(url: str, bodies: list[bytes]) -> float:
+    """Messages a second of the binding's confirmed publish."""
+    return rate(len(bodies), lambda: send(url, "published", bodies), repeats=3)
+
+
+def send(url: str, queue: str, bodies: list[bytes]) -> None:
+    with write_options({"url": url}).binding() as binding:
+        size = binding.capabilities.publish_batch
+        for first in range(0, len(bodies), size):
+            binding.publish(queue, outgoing(bodies[first : first + size]))
+
+
+def bare_publish(url: str, bodies: list[bytes]) -> float:
+    """Messages a second of one connection with many unconfirmed messages, properties made before."""
+    posts = list(zip(bodies, properties(outgoing(bodies)), strict=True))
+    return rate(len(bodies), lambda: _Pipeline(url, "bare", posts).run(), repeats=3)
+
+
+class _Pipeline:
+    """Publishes all, at most `PREFETCH` of them unconfirmed."""
+
+    def __init__(self, url: str, queue: str, posts: list[tuple[bytes, pika.BasicProperties]]) -> None:
+        self._queue, self._posts = queue, posts
+        self._sent = self._confirmed = 0
+        self._connection = SelectConnection(
+            pika.URLParameters(url),
+            on_open_callback=lambda connection: connection.channel(on_open_callback=self._opened),
+            on_close_callback=lambda connection, _: connection.ioloop.stop(),
+        )
+
+    def run(self) -> None:
+        self._connection.ioloop.start()
+        assert self._confirmed == len(self._posts)
+
+    def _opened(self, channel: Any) -> None:
+        self._channel = channel
+        channel.queue_declare(self._queue, durable=True)
+        channel.confirm_delivery(self._on_confirm, callback=lambda _: self._send())
+
+    def _send(self) -> None:
+        while self._sent < len(self._posts) and self._sent - self._confirmed < PREFETCH:
+            content, given = self._posts[self._sent]
+            self._channel.basic_publish("", self._queue, content, given, mandatory=True)
+            self._sent += 1
+
+    def _on_confirm(self, frame: Any) -> None:
+        self._confirmed = frame.method.delivery_tag if frame.method.multiple else self._confirmed + 1
+        if self._confirmed >= len(self._posts):
+            self._connection.close()
+        else:
+            self._send()
+
+
+def bare_consume(url: str) -> float:
+    """Messages a second of one process that consumes what `bare_publish` left, and acknowledges in bulk."""
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    channel = connection.channel()
+    channel.basic_qos(prefetch_count=PREFETCH)
+
+    def run() -> None:
+        channel.basic_consume("bare", received)
+        channel.start_consuming()
+
+    seen = 0
+
+    def received(_: Any, method: Any, __: Any, ___: bytes) -> None:
+        nonlocal seen
+        seen += 1
+        if seen % ACKNOWLEDGED_AT_ONCE == 0:
+            channel.basic_ack(method.delivery_tag, multiple=True)
+        if seen % MESSAGES == 0:
+            channel.stop_consuming()
+
+    speed = rate(MESSAGES, run, repeats=3)
+    connection.close()
+    return speed

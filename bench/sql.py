@@ -1,0 +1,154 @@
+"""PostgreSQL and MariaDB: queue to DataFrame and back, against bare loops of their drivers."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pymysql
+from sqlalchemy import make_url
+
+from babelqueue_spark.options import write_options
+from bench.redis import body, session
+from bench.table import Row, rate, row, steady_rate
+from tests.servers import Server
+from tests.servers.mariadb import MariaDbServer
+from tests.servers.postgresql import PostgresServer
+from tests.streams import outgoing
+
+MESSAGES = 100_000
+PER_TRIGGER = 50_000
+CHUNK = 1_000
+BARE_MESSAGES = 30_000
+
+NOW, CLAIMED, STALE = "2026-01-31 12:00:00", "2026-01-31 12:00:05", "2026-01-31 11:58:35"
+COLUMNS = "queue, urn, trace_id, attempts, payload, available_at, reserved_at, created_at"
+INSERT = f"INSERT INTO jobs ({COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"
+READY = (
+    "FROM jobs WHERE queue = 'bare' AND available_at <= %s AND (reserved_at IS NULL OR reserved_at <= %s) "
+    f"ORDER BY available_at, reserved_at, id LIMIT {CHUNK} FOR UPDATE SKIP LOCKED"
+)
+
+Claim = Callable[[Any], list[int]]
+
+
+def rows() -> list[Row]:
+    """The SQL rows of the design."""
+    bodies = [body(number) for number in range(MESSAGES)]
+    spark = session()
+    try:
+        with PostgresServer() as postgres:
+            measured = of_one(spark, postgres, "PostgreSQL", bodies, connected_postgres, postgres_claim)
+        with MariaDbServer() as mariadb:
+            measured += of_one(spark, mariadb, "MariaDB", bodies, connected_mariadb, mariadb_claim)
+    finally:
+        spark.stop()
+    return measured
+
+
+def of_one(
+    spark: Any,
+    server: Server,
+    name: str,
+    bodies: list[bytes],
+    connected: Callable[[str], Any],
+    claim: Claim,
+) -> list[Row]:
+    """The rows of one server."""
+    few = bodies[:BARE_MESSAGES]
+    publish(server.url, "warm", bodies[:CHUNK])
+    published = rate(len(few), lambda: publish(server.url, "published", few), repeats=1)
+    with connected(server.url) as connection:
+        inserted = rate(len(few), lambda: bare_insert(connection, few), repeats=1)
+        looped = rate(len(few), lambda: bare_loop(connection, claim), repeats=1)
+    streamed = read(spark, server.url, bodies)
+    return [
+        row(f"{name} to DataFrame, local[2]", streamed, "bare bulk claim and delete", looped, 0.7),
+        row(f"{name} publish", published, "bare executemany", inserted, None),
+    ]
+
+
+def connected_postgres(url: str) -> Any:
+    """A bare psycopg connection."""
+    return psycopg.connect(url.replace("+psycopg", ""))
+
+
+def connected_mariadb(url: str) -> Any:
+    """A bare PyMySQL connection."""
+    at = make_url(url)
+    return pymysql.connect(
+        host=at.host, port=at.port, user=at.username, password=at.password, database=at.database
+    )
+
+
+def publish(url: str, queue: str, bodies: list[bytes]) -> None:
+    """By the binding, in batches of its size."""
+    with write_options({"url": url}).binding() as binding:
+        size = binding.capabilities.publish_batch
+        for first in range(0, len(bodies), size):
+            marker = f"{os.urandom(8).hex()}-{first}"
+            binding.publish(queue, outgoing(bodies[first : first + size]), marker=marker)
+
+
+def bare_insert(connection: Any, bodies: list[bytes]) -> None:
+    """By the driver's executemany, in as many transactions."""
+    with connection.cursor() as cursor:
+        for first in range(0, len(bodies), 10_000):
+            part = bodies[first : first + 10_000]
+            cursor.executemany(
+                INSERT, [("bare", "urn:x", "7b1c", 0, each.decode(), NOW, None, NOW) for each in part]
+            )
+            connection.commit()
+
+
+def bare_loop(connection: Any, claim: Claim) -> None:
+    """Claim and delete until nothing is left, each a transaction."""
+    with connection.cursor() as cursor:
+        while ids := claim(cursor):
+            connection.commit()
+            cursor.execute(
+                f"DELETE FROM jobs WHERE id IN ({','.join(map(str, ids))}) AND reserved_at = %s", (CLAIMED,)
+            )
+            connection.commit()
+
+
+def postgres_claim(cursor: Any) -> list[int]:
+    """One statement."""
+    cursor.execute(
+        f"UPDATE jobs SET reserved_at = %s FROM (SELECT id {READY}) AS claimed WHERE jobs.id = claimed.id "
+        "RETURNING jobs.id, payload, created_at",
+        (CLAIMED, CLAIMED, STALE),
+    )
+    return [found[0] for found in cursor.fetchall()]
+
+
+def mariadb_claim(cursor: Any) -> list[int]:
+    """Two statements: it has no UPDATE ... RETURNING."""
+    cursor.execute(f"SELECT id, payload, created_at {READY}", (CLAIMED, STALE))
+    ids = [found[0] for found in cursor.fetchall()]
+    if ids:
+        listed = ",".join(map(str, ids))
+        cursor.execute(f"UPDATE jobs SET reserved_at = %s WHERE id IN ({listed})", (CLAIMED,))
+    return ids
+
+
+def read(spark: Any, url: str, bodies: list[bytes]) -> float:
+    """Messages a second of the batches after the first."""
+    publish(url, "streamed", bodies)
+    with tempfile.TemporaryDirectory() as folder:
+        query = (
+            spark.readStream.format("babelqueue")
+            .options(url=url, queue="streamed", journalLocation=str(Path(folder) / "journal"))
+            .options(maxMessagesPerTrigger=PER_TRIGGER, maxBytesPerTrigger="1g")
+            .load()
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(Path(folder) / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return steady_rate(query.recentProgress)

@@ -1,0 +1,51 @@
+"""The brokers on which whole streams are tested, each with a live server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers import RedisServer, Server
+from tests.servers.elasticmq import ElasticMqServer
+from tests.servers.mariadb import MariaDbServer
+from tests.servers.postgresql import PostgresServer
+from tests.servers.rabbitmq import RabbitServer
+
+SERVERS = {
+    "redis": "redis_server",
+    "rabbitmq": "rabbitmq_server",
+    "sqs": "elasticmq_server",
+    "postgresql": "postgresql_server",
+    "mariadb": "mariadb_server",
+}
+"""Broker → the fixture of its server; `sqlite` needs none."""
+
+TWO_KINDS = ["sqlite", "redis"]
+"""For what does not depend on the broker: one with a transaction for all, one without."""
+
+ALL = ["sqlite", *SERVERS]
+
+DURABLE: dict[str, Callable[[], Server]] = {
+    "Redis": lambda: RedisServer(appendonly="yes", appendfsync="always"),
+    "RabbitMQ": RabbitServer,
+    "SQS": lambda: ElasticMqServer(durable=True),
+    "PostgreSQL": PostgresServer,
+    "MariaDB": MariaDbServer,
+}
+"""What errors call a broker → a server of it that keeps its messages while it is stopped."""
+
+
+def url_of(broker: str, request: pytest.FixtureRequest, folder: Path) -> str:
+    """The connection string of a live broker; an embedded one lies in `folder`."""
+    if broker == "sqlite":
+        return f"sqlite:///{folder}/queue.db"
+    server: Any = request.getfixturevalue(SERVERS[broker])
+    return str(server.url)
+
+
+def short_claims(url: str) -> dict[str, str]:
+    """Options with which the claims of a dead reader come back soon."""
+    return {} if url.startswith("amqp") else {"visibilityTimeout": "2s"}
