@@ -125,8 +125,8 @@ class RabbitOptions:
         except OSError as error:
             given = [f"rabbitmq.{name}" for name in tls if name in _TLS_FILES]
             raise OptionError(
-                f"the files of {', '.join(given)} cannot be used ({error.strerror}): they must be PEM, and exist "
-                "on the driver and on the executors"
+                f"the files of {', '.join(given)} cannot be used ({error.strerror}): "
+                "they must be PEM, and exist on the driver and on the executors"
             ) from None
         return context
 
