@@ -20,8 +20,8 @@ from tests.servers.mariadb import MariaDbServer
 from tests.servers.postgresql import PostgresServer
 from tests.streams import outgoing
 
-MESSAGES = 100_000
-PER_TRIGGER = 50_000
+MESSAGES = 200_000
+PER_TRIGGER = 40_000
 CHUNK = 1_000
 BARE_MESSAGES = 30_000
 
@@ -43,6 +43,7 @@ def rows() -> list[Row]:
     try:
         with PostgresServer() as postgres:
             measured = of_one(spark, postgres, "PostgreSQL", bodies, connected_postgres, postgres_claim)
+            measured.append(open_transaction(postgres, bodies[:BARE_MESSAGES]))
         with MariaDbServer() as mariadb:
             measured += of_one(spark, mariadb, "MariaDB", bodies, connected_mariadb, mariadb_claim)
     finally:
@@ -70,6 +71,18 @@ def of_one(
         row(f"{name} to DataFrame, local[2]", streamed, "bare bulk claim and delete", looped, 0.7),
         row(f"{name} publish", published, "bare executemany", inserted, None),
     ]
+
+
+def open_transaction(server: Server, bodies: list[bytes]) -> Row:
+    """What a claim that is an open transaction would give."""
+    with connected_postgres(server.url) as connection:
+        bare_insert(connection, bodies)
+        two_steps = rate(len(bodies), lambda: bare_loop(connection, postgres_claim), repeats=1)
+        bare_insert(connection, bodies)
+        one_step = rate(len(bodies), lambda: postgres_open_transaction(connection), repeats=1)
+    return row(
+        "PostgreSQL, bare DELETE ... RETURNING", one_step, "bare bulk claim and delete", two_steps, None
+    )
 
 
 def connected_postgres(url: str) -> Any:
@@ -124,6 +137,20 @@ def postgres_claim(cursor: Any) -> list[int]:
         (CLAIMED, CLAIMED, STALE),
     )
     return [found[0] for found in cursor.fetchall()]
+
+
+def postgres_open_transaction(connection: Any) -> None:
+    """The claim that we do not make: deleted at once, acknowledged by the commit."""
+    with connection.cursor() as cursor:
+        found = True
+        while found:
+            cursor.execute(
+                f"DELETE FROM jobs USING (SELECT id {READY}) AS claimed WHERE jobs.id = claimed.id "
+                "RETURNING jobs.id, payload, created_at",
+                (CLAIMED, STALE),
+            )
+            found = bool(cursor.fetchall())
+            connection.commit()
 
 
 def mariadb_claim(cursor: Any) -> list[int]:

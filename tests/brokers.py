@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from babelqueue_spark.options import read_options
 from tests.servers import RedisServer, Server
 from tests.servers.elasticmq import ElasticMqServer
 from tests.servers.mariadb import MariaDbServer
@@ -25,8 +26,6 @@ SERVERS = {
 
 TWO_KINDS = ["sqlite", "redis"]
 """For what does not depend on the broker: one with a transaction for all, one without."""
-
-ALL = ["sqlite", *SERVERS]
 
 DURABLE: dict[str, Callable[[], Server]] = {
     "Redis": lambda: RedisServer(appendonly="yes", appendfsync="always"),
@@ -48,4 +47,13 @@ def url_of(broker: str, request: pytest.FixtureRequest, folder: Path) -> str:
 
 def short_claims(url: str) -> dict[str, str]:
     """Options with which the claims of a dead reader come back soon."""
-    return {} if url.startswith("amqp") else {"visibilityTimeout": "2s"}
+    if url.startswith("amqp"):
+        return {}
+    # SQS takes no acknowledge after the time, the others do as long as nobody else has claimed.
+    return {"visibilityTimeout": "15s" if url.startswith("sqs") else "2s"}
+
+
+def left(url: str, queue: str) -> int:
+    """Messages that the broker could hand out now."""
+    with read_options({"url": url, "queue": queue, **short_claims(url)}).binding() as binding:
+        return binding.backlog(queue)

@@ -13,12 +13,12 @@ import time
 import uuid
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import pytest
 
 from babelqueue_spark.options import read_options
-from tests.brokers import ALL, TWO_KINDS, short_claims, url_of
+from tests.brokers import left, url_of
 from tests.streams import envelope, publish
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.slow]
@@ -36,6 +36,7 @@ POINTS = [
     "in mid-yield",
 ]
 DRIVER_POINTS = [*POINTS, "in foreachBatch"]
+# All of them where two kinds of brokers stand for the rest, and on each what the journal is for.
 JOURNAL_POINTS = ["after the claim", "after the journal", "after the acknowledge"]
 LAPSED = "after the journal, and back when the broker has put all messages back"
 
@@ -53,10 +54,7 @@ class Trial:
         (self.folder / "point").write_text(point)
 
     def unfinished(self) -> int:
-        """Messages that the broker could hand out now."""
-        options = read_options({"url": self.url, "queue": self.queue, **short_claims(self.url)})
-        with options.binding() as binding:
-            return binding.backlog(self.queue)
+        return left(self.url, self.queue)
 
     def check(self) -> None:
         """All messages arrived once, replays had the same bytes, and the broker has none left."""
@@ -102,78 +100,83 @@ def run(target: str, *trials: Trial) -> tuple[int, str]:
     return code, log.read_text()[-3000:]
 
 
-def on(broker: str, point: str) -> Any:
-    """One test of a broker; in a parallel run, all of a broker's are for one process."""
-    return pytest.param(broker, point, marks=pytest.mark.xdist_group(f"crash {broker}"))
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "driver_point" in metafunc.fixturenames:
+        metafunc.parametrize("driver_point", [*metafunc.cls.driver_points, LAPSED])
 
 
-def driver_points(broker: str) -> list[str]:
-    """All points where two kinds of brokers stand for the rest, and on each what the journal is for."""
-    return [*(DRIVER_POINTS if broker in TWO_KINDS else JOURNAL_POINTS), LAPSED]
+class Crashes:
+    """What must hold of every broker."""
 
+    broker: ClassVar[str]
+    driver_points: ClassVar = JOURNAL_POINTS
 
-@pytest.fixture(scope="module")
-def broker(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+    @pytest.fixture(scope="class")
+    def url(self, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+        return url_of(self.broker, request, tmp_path_factory.mktemp("queue"))
 
+    @pytest.fixture(scope="class")
+    def killed_workers(self, url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trial]:
+        """One program that loses a worker at each of the points, queue after queue."""
+        folder = tmp_path_factory.mktemp("workers")
+        trials = {point: Trial(url, folder, point) for point in POINTS}
+        code, log = run("worker", *trials.values())
+        assert code == 0, log
+        return trials
 
-@pytest.fixture(scope="module")
-def broker_url(broker: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return url_of(broker, request, tmp_path_factory.mktemp("queue"))
-
-
-@pytest.fixture(scope="module")
-def killed_workers(broker_url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trial]:
-    """One program that loses a worker at each of the points, queue after queue."""
-    folder = tmp_path_factory.mktemp("workers")
-    trials = {point: Trial(broker_url, folder, point) for point in POINTS}
-    code, log = run("worker", *trials.values())
-    assert code == 0, log
-    return trials
-
-
-@pytest.fixture(scope="module")
-def killed_drivers(
-    broker: str, broker_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Trial]:
-    """A program that dies at each of the points, queue after queue, and is started again each time."""
-    folder = tmp_path_factory.mktemp("drivers")
-    trials = {
-        point: Trial(broker_url, folder, "after the journal" if point == LAPSED else point)
-        for point in driver_points(broker)
-    }
-    for trial in trials.values():
+    @pytest.fixture(scope="class")
+    def killed_drivers(self, url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trial]:
+        """A program that dies at each of the points, queue after queue, and is started again each time."""
+        folder = tmp_path_factory.mktemp("drivers")
+        trials = {
+            point: Trial(url, folder, "after the journal" if point == LAPSED else point)
+            for point in [*self.driver_points, LAPSED]
+        }
+        for trial in trials.values():
+            code, log = run("driver", *trials.values())
+            assert code == -signal.SIGKILL, log
+            assert not (trial.folder / "point").exists()
+            assert not (trial.folder / "finished").exists()
+        assert list(trial.folder.glob("journal/batches/*/*.arrow"))
+        assert not list(trial.folder.glob("journal/batches/*/*.ack"))
+        trial.await_lapsed_claims()
         code, log = run("driver", *trials.values())
-        assert code == -signal.SIGKILL, log
+        assert code == 0, log
+        return trials
+
+    @pytest.mark.timeout(600)
+    @pytest.mark.parametrize("point", POINTS)
+    def test_killed_worker(self, killed_workers: dict[str, Trial], point: str) -> None:
+        trial = killed_workers[point]
         assert not (trial.folder / "point").exists()
-        assert not (trial.folder / "finished").exists()
-    assert list(trial.folder.glob("journal/batches/*/*.arrow"))
-    assert not list(trial.folder.glob("journal/batches/*/*.ack"))
-    trial.await_lapsed_claims()
-    code, log = run("driver", *trials.values())
-    assert code == 0, log
-    return trials
+        trial.check()
+
+    @pytest.mark.timeout(900)
+    def test_killed_driver(self, killed_drivers: dict[str, Trial], driver_point: str) -> None:
+        killed_drivers[driver_point].check()
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("broker", "point"),
-    [on(broker, point) for broker in ALL for point in POINTS],
-    indirect=["broker"],
-    scope="module",
-)
-def test_killed_worker(killed_workers: dict[str, Trial], point: str) -> None:
-    trial = killed_workers[point]
-    assert not (trial.folder / "point").exists()
-    trial.check()
+class TestSqlite(Crashes):
+    broker = "sqlite"
+    driver_points = DRIVER_POINTS
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("broker", "point"),
-    [on(broker, point) for broker in ALL for point in driver_points(broker)],
-    indirect=["broker"],
-    scope="module",
-)
-def test_killed_driver(killed_drivers: dict[str, Trial], point: str) -> None:
-    killed_drivers[point].check()
+class TestRedis(Crashes):
+    broker = "redis"
+    driver_points = DRIVER_POINTS
+
+
+class TestRabbitMQ(Crashes):
+    broker = "rabbitmq"
+
+
+class TestSqs(Crashes):
+    broker = "sqs"
+
+
+class TestPostgreSQL(Crashes):
+    broker = "postgresql"
+
+
+class TestMariaDB(Crashes):
+    broker = "mariadb"

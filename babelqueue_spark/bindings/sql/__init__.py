@@ -186,14 +186,13 @@ class SqlBinding(Binding):
         jobs, seconds = self._tables.jobs, self._clock()
         # The columns of the reserve index: a claim costs the same however long the queue is.
         order = (jobs.c.available_at, jobs.c.reserved_at, jobs.c.id)
-        ready = self._sizes(jobs).where(*self._named(jobs, queue), *self._ready(queue, seconds))
-        locked = ready.order_by(*order).limit(messages).with_for_update(skip_locked=True)
-        found = _within(connection.execute(locked), max_bytes)
+        ready = (*self._named(jobs, queue), *self._ready(queue, seconds))
+        wanted = select(jobs.c.id).where(*ready).order_by(*order).with_for_update(skip_locked=True)
+        rows = self._taken(connection, jobs, wanted, messages, max_bytes)
         reserved_at = times.written(seconds, self._zone)
-        ids = [row[0] for row in found]
-        claim = update(jobs).values(reserved_at=reserved_at)
-        rows = self._database.changed(connection, claim, ids, columns=self._contents(jobs))
-        return self._received(_together(found, rows), [f"{reserved_at} {row}".encode() for row in ids])
+        ids = [row[0] for row in rows]
+        self._database.changed(connection, update(jobs).values(reserved_at=reserved_at), ids)
+        return self._received(rows, [f"{reserved_at} {row}".encode() for row in ids])
 
     def _browsed(self, queue: str, seen: int, newest: int) -> tuple[list[Any], int]:
         """Rows after `seen`, and the id up to which there are no others."""
@@ -203,22 +202,35 @@ class SqlBinding(Binding):
             table.c.id > seen,
             table.c.id <= newest,
         )
-        ready = self._sizes(table).where(*wanted, *self._ready(queue, self._clock()))
+        ready = select(table.c.id).where(*wanted, *self._ready(queue, self._clock())).order_by(table.c.id)
         with self._database.reading() as connection:
-            found = _within(connection.execute(ready.order_by(table.c.id).limit(_BROWSE_ROWS)), _BROWSE_BYTES)
-            ids = [row[0] for row in found]
-            rows = self._database.found(connection, table, ids, self._contents(table))
-        return _together(found, rows), ids[-1] if ids else newest
+            rows = self._taken(connection, table, ready, _BROWSE_ROWS, _BROWSE_BYTES)
+        there = [row for row in rows if row[1] is not None]  # others may have taken some meanwhile
+        return there, rows[-1][0] if rows else newest
 
-    def _sizes(self, table: Table) -> Select[Any]:
-        """Id, bytes of the payload, and whether somebody had claimed it before."""
+    def _taken(
+        self, connection: Connection, table: Table, ids: Select[Any], rows: int, max_bytes: int
+    ) -> list[Any]:
+        """The first rows of a selection: id, payload, `created_at` as it stands, whether it had been claimed.
+
+        A payload above the mean that the limits allow comes by a second statement, so that what is fetched
+        stays within `max_bytes`, or is one payload.
+        """
+        size, payload = (
+            self._database.dialect.size(table.c.payload),
+            self._database.dialect.payload(table.c.payload),
+        )
+        small = case((size <= max_bytes // rows, payload), else_=null())
         reserved = table.c.reserved_at.is_not(None) if "reserved_at" in table.c else null()
         redelivered = case((reserved, True), else_=null())  # a release leaves no trace
-        return select(table.c.id, self._database.dialect.size(table.c.payload), redelivered)
-
-    def _contents(self, table: Table) -> tuple[ColumnElement[Any], ...]:
-        """Id, payload, and `created_at` as it stands."""
-        return table.c.id, self._database.dialect.payload(table.c.payload), cast(table.c.created_at, String)
+        selected = ids.add_columns(size, small, cast(table.c.created_at, String), redelivered).limit(rows)
+        found = _within(connection.execute(selected), max_bytes)
+        large = [row[0] for row in found if row[2] is None]
+        payloads = self._database.payloads(connection, table, large)
+        return [
+            (row, payloads.get(row) if body is None else body, created_at, claimed)
+            for row, _, body, created_at, claimed in found
+        ]
 
     def _received(self, rows: list[Any], receipts: list[bytes] | None) -> pa.RecordBatch:
         ids, bodies, created, redelivered = zip(*rows, strict=True) if rows else ((), (), (), ())
@@ -241,8 +253,8 @@ class SqlBinding(Binding):
             held: set[_Claim] = set()
             for reserved_at, ids in _by_time(claims).items():
                 ours = [self._database.dialect.held(table.c.reserved_at, reserved_at)] if reserved_at else []
-                changed = self._database.changed(connection, change(table), ids, *ours, columns=(table.c.id,))
-                held.update((reserved_at, row[0]) for row in changed)
+                changed = self._database.changed(connection, change(table), ids, *ours)
+                held.update((reserved_at, row) for row in changed)
             return held
 
         held = self._database.write(settle)
@@ -320,12 +332,6 @@ def _within(rows: Iterable[Any], max_bytes: int) -> list[Any]:
             break
         taken.append(row)
     return taken
-
-
-def _together(found: list[Any], contents: list[Any]) -> list[Any]:
-    """Contents in the order in which they were found, and whether somebody had claimed them before."""
-    by_id = {row[0]: row for row in contents}
-    return [(*by_id[row], redelivered) for row, _, redelivered in found if row in by_id]
 
 
 def _mirror(text: str | None, length: int) -> str:

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Delete, Engine, MetaData, Table, Update, inspect, select
 from sqlalchemy.engine import URL
@@ -110,29 +110,32 @@ class Database:
         change: Delete | Update,
         ids: list[int],
         *conditions: ColumnElement[bool],
-        columns: tuple[ColumnElement[Any], ...],
-    ) -> list[Any]:
-        """Change the rows with these ids that meet the conditions; their columns, in any order."""
-        dialect = connection.dialect
-        returns = dialect.delete_returning if isinstance(change, Delete) else dialect.update_returning
-        rows: list[Any] = []
-        for among in self.dialect.among(change.table.c.id, ids):
-            changing = change.where(among, *conditions)
-            if returns:
-                rows += connection.execute(changing.returning(*columns))
-            else:
-                rows += connection.execute(select(*columns).where(among, *conditions).with_for_update())
-                connection.execute(changing)
-        return rows
+    ) -> list[int]:
+        """Change the rows with these ids that meet the conditions; their ids, in any order."""
+        column = change.table.c.id
+        attempt = connection.begin_nested()
+        if self._count(connection, change.where(*conditions), ids) == len(set(ids)):
+            attempt.commit()
+            return ids
+        attempt.rollback()
+        held: list[int] = []
+        for among in self.dialect.among(column, ids):
+            held += connection.scalars(select(column).where(among, *conditions).with_for_update())
+        self._count(connection, change, held)
+        return held
 
-    def found(
-        self, connection: Connection, table: Table, ids: list[int], columns: tuple[ColumnElement[Any], ...]
-    ) -> list[Any]:
-        """The columns of the rows with these ids, in any order."""
-        rows: list[Any] = []
+    def _count(self, connection: Connection, change: Delete | Update, ids: list[int]) -> int:
+        """How many of the rows with these ids were changed."""
+        conditions = self.dialect.among(change.table.c.id, ids)
+        return sum(connection.execute(change.where(among)).rowcount for among in conditions)
+
+    def payloads(self, connection: Connection, table: Table, ids: list[int]) -> dict[int, str | bytes]:
+        """The payloads of those of the rows that are there."""
+        columns = table.c.id, self.dialect.payload(table.c.payload)
+        found: dict[int, str | bytes] = {}
         for among in self.dialect.among(table.c.id, ids):
-            rows += connection.execute(select(*columns).where(among))
-        return rows
+            found.update((row[0], row[1]) for row in connection.execute(select(*columns).where(among)))
+        return found
 
     def close(self) -> None:
         """Close the connection; idempotent."""

@@ -74,7 +74,7 @@ class Dialect:
 
     def size(self, column: ColumnElement[str]) -> ColumnElement[int]:
         """Bytes of a payload."""
-        return func.length(cast(column, LargeBinary))
+        return func.octet_length(column)
 
     def stored(self, body: bytes) -> str | bytes:
         """What goes into the payload column; `ValueError` with the reason where it cannot."""
@@ -112,6 +112,9 @@ class Sqlite(Dialect):
         event.listen(engine, "begin", _begin_sqlite)
         return engine
 
+    def size(self, column: ColumnElement[str]) -> ColumnElement[int]:
+        return func.length(cast(column, LargeBinary))
+
     def among(self, column: ColumnElement[int], ids: list[int]) -> Iterator[Condition]:
         yield column.in_(select(func.json_each(json.dumps(ids)).table_valued("value").c.value))
 
@@ -146,9 +149,6 @@ class Postgres(Dialect):
     def payload(self, column: ColumnElement[str]) -> ColumnElement[Any]:
         return column
 
-    def size(self, column: ColumnElement[str]) -> ColumnElement[int]:
-        return func.octet_length(column)
-
     def held(self, reserved_at: ColumnElement[str], since: str) -> Condition:
         # Not the column itself: without statistics, the reserve index would seem better than the ids.
         return func.date_trunc("second", reserved_at, type_=reserved_at.type) == since
@@ -165,8 +165,6 @@ class MySql(Dialect):
     session = (
         "SET SESSION sql_mode = CONCAT_WS(',', @@sql_mode, 'STRICT_ALL_TABLES')",
         f"SET SESSION innodb_lock_wait_timeout = {LOCK_SECONDS}, lock_wait_timeout = {LOCK_SECONDS}",
-        # MariaDB alone: a long list of ids is a range of the table, and not a table to join.
-        "SET /*M!100315 SESSION in_predicate_conversion_threshold = 0, */ @babelqueue = 1",
     )
     # Deadlock, lock timeout, changed since read; a table or index that another process created.
     conflicts = frozenset({"1213", "1205", "1020", "1050", "1061"})
