@@ -112,11 +112,13 @@ class Crashes:
     driver_points: ClassVar = JOURNAL_POINTS
 
     @pytest.fixture(scope="class")
-    def url(self, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-        return url_of(self.broker, request, tmp_path_factory.mktemp("queue"))
+    @classmethod
+    def url(cls, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+        return url_of(cls.broker, request, tmp_path_factory.mktemp("queue"))
 
     @pytest.fixture(scope="class")
-    def killed_workers(self, url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trial]:
+    @classmethod
+    def killed_workers(cls, url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trial]:
         """One program that loses a worker at each of the points, queue after queue."""
         folder = tmp_path_factory.mktemp("workers")
         trials = {point: Trial(url, folder, point) for point in POINTS}
@@ -125,12 +127,13 @@ class Crashes:
         return trials
 
     @pytest.fixture(scope="class")
-    def killed_drivers(self, url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trial]:
+    @classmethod
+    def killed_drivers(cls, url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trial]:
         """A program that dies at each of the points, queue after queue, and is started again each time."""
         folder = tmp_path_factory.mktemp("drivers")
         trials = {
             point: Trial(url, folder, "after the journal" if point == LAPSED else point)
-            for point in [*self.driver_points, LAPSED]
+            for point in [*cls.driver_points, LAPSED]
         }
         for trial in trials.values():
             code, log = run("driver", *trials.values())

@@ -37,6 +37,9 @@ ELSEWHERE = {
     "redis": "tests/bindings/test_redis_conformance.py",
     "redis_delay": "tests/bindings/test_redis_conformance.py",
     "redis_layout": "tests/bindings/test_redis_conformance.py",
+    "sqs": "tests/bindings/test_sqs_conformance.py",
+    "delay": "tests/bindings/test_sqs_conformance.py",
+    "rabbitmq": "tests/bindings/test_rabbitmq.py",
 }
 """Section → the tests of another part that run it now."""
 TO_COME = {
@@ -46,14 +49,11 @@ TO_COME = {
     "version_gate_asb": "the worker, on Azure Service Bus",
     "version_gate_pulsar": "the worker, on Pulsar",
     "version_gate_artemis": "the worker, on Artemis",
-    "sqs": "the Amazon SQS binding",
-    "delay": "the Amazon SQS binding",
     "asb": "the Azure Service Bus binding",
     "pulsar": "the Pulsar binding",
     "kafka": "the Kafka binding",
     "backoff": "the Kafka binding",
     "artemis": "the Artemis binding",
-    "rabbitmq": "the RabbitMQ binding",
 }
 """Section → the part that will run it, which does not exist yet."""
 
