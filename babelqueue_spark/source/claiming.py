@@ -74,7 +74,9 @@ def _claim_into(
 
 
 def _take(claim: Claim, options: Options, binding: Binding) -> Iterator[pa.RecordBatch]:
-    deadline = time.monotonic() + options.max_fetch_time
+    # A claim that lapsed while this task goes on could be claimed by it again.
+    seconds = min(options.max_fetch_time, binding.lease / 2 or options.max_fetch_time)
+    deadline = time.monotonic() + seconds
     messages, max_bytes = claim.messages, claim.max_bytes
     while messages > 0 and max_bytes > 0:
         batch = binding.claim(claim.queue, min(messages, binding.capabilities.claim_batch), max_bytes)
@@ -99,7 +101,13 @@ def _redeliveries(
     if not known:
         return [pa.repeat(pa.scalar(False), batch.num_rows) for batch in claimed]
     masks = [
-        pa.array([_is_known(name, known) for name in binding.identities(batch)], pa.bool_())
+        pa.array(
+            [
+                again and _is_known(name, known)
+                for again, name in zip(_repeatable(batch).to_pylist(), binding.identities(batch), strict=True)
+            ],
+            pa.bool_(),
+        )
         for batch in claimed
     ]
     count = sum(mask.true_count for mask in masks)
@@ -114,7 +122,12 @@ def _is_known(name: str, known: Counter[str]) -> bool:
 
 
 def _may_repeat(batch: pa.RecordBatch) -> bool:
-    return bool(pc.any(pc.fill_null(batch.column("redelivered"), True)).as_py())
+    return bool(pc.any(_repeatable(batch)).as_py())
+
+
+def _repeatable(batch: pa.RecordBatch) -> pa.BooleanArray:
+    """False where the broker knows that it delivers a message for the first time."""
+    return pc.fill_null(batch.column("redelivered"), True)
 
 
 def _settle(segment: Segment, queue: str, holding: Holding, binding: Binding, *, connected: bool) -> None:

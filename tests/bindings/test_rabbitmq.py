@@ -227,9 +227,10 @@ class TestClaims:
         self, rabbit: RabbitBinding, channel: Any, queue: str
     ) -> None:
         rabbit.publish(queue, outgoing([b"a"]))
-        take(rabbit, queue, 1)
+        claimed = take(rabbit, queue, 1)
         channel.queue_delete(queue)
         assert rabbit.claim(queue, 10, MIB).num_rows == 0
+        assert rabbit.acknowledge(queue, claimed).to_pylist() == [False]
         rabbit.publish(queue, outgoing([b"b"]))
         assert take(rabbit, queue, 1).column("body").to_pylist() == [b"b"]
 
@@ -254,6 +255,24 @@ class TestClaims:
             assert again.column("redelivered").to_pylist() == [True, True]
             assert other.identities(again) == rabbit.identities(claimed)
             assert other.acknowledge(queue, again).to_pylist() == [True, True]
+
+    def test_claims_of_a_lost_connection_are_not_claimed_twice(
+        self, rabbitmq_server: RabbitServer, rabbit: RabbitBinding, queue: str
+    ) -> None:
+        """What came before the loss would come again beside it."""
+        rabbit.publish(queue, outgoing([b"a", b"b", b"c"]))
+        take(rabbit, queue, 1)
+        rabbitmq_server.control("close_all_connections", "maintenance")
+        with pytest.raises(BrokerError, match="lost while messages were claimed"):
+            rabbit.claim(queue, 10, MIB)
+        rabbit.close()
+        assert take(rabbit, queue, 3).column("body").to_pylist() == [b"a", b"b", b"c"]
+
+    def test_a_time_that_is_none_is_null(self, rabbit: RabbitBinding, channel: Any, queue: str) -> None:
+        rabbit.backlog(queue)
+        for stamp in (1_700_000_000_000, 2**63):
+            channel.basic_publish("", queue, b"a", pika.BasicProperties(timestamp=stamp))
+        assert take(rabbit, queue, 2).column("enqueued_at").to_pylist() == [None, None]
 
 
 class TestPublishing:
@@ -308,7 +327,16 @@ class TestPublishing:
         with binding(rabbitmq_server, delayed_exchange=exchange) as rabbit:
             rabbit.publish(queue, outgoing([b"x"], delays=[1_234]))
             method, given, _ = channel.basic_get(queue)
+            channel.queue_unbind(queue, exchange, queue)
+            assert rabbit.publish(queue, outgoing([b"y"], delays=[5])) == 1  # the plugin routes later
         assert (method.exchange, given.headers["x-delay"]) == (exchange, 1_234)
+
+    def test_a_delay_does_not_go_past_an_exchange(self, rabbitmq_server: RabbitServer) -> None:
+        with (
+            binding(rabbitmq_server, exchange="amq.topic") as rabbit,
+            pytest.raises(BrokerError, match=r"past rabbitmq\.exchange"),
+        ):
+            rabbit.publish("any", outgoing([b"x"], delays=[1_000]))
 
     def test_messages_survive_a_restart(self, queue: str) -> None:
         with RabbitServer() as server, binding(server) as rabbit:

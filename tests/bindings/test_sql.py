@@ -510,6 +510,10 @@ def test_ids_fit_into_statements_of_other_databases() -> None:
         ("sqlite:///:memory:", "in memory"),
         ("sqlite:///file::memory:?cache=shared&uri=true", "in memory"),
         ("sqlite:///file:q?mode=memory&uri=true", "in memory"),
+        ("sqlite:///queue.db", "whole path"),
+        ("sqlite:///file:queue.db?uri=true", "whole path"),
+        ("postgresql+psycopg://user:p@ss@host/db", "%40"),
+        ("postgresql+psycopg://user:p@s:s@host/db", "percent-encoded"),
         (f"nonsense {SECRET}", "not a database URL"),
         (f"nosuchdb://user:{SECRET}@host/db", "'nosuchdb', which SQLAlchemy does not know"),
         (

@@ -7,23 +7,28 @@ import threading
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
 
+from babelqueue_spark.bindings.rabbitmq import RabbitBinding
 from babelqueue_spark.errors import JournalError
 from babelqueue_spark.journal import Journal, Segment
 from babelqueue_spark.options import read_options
 from babelqueue_spark.source.claiming import deliveries_of
 from babelqueue_spark.source.plan import Claim
+from tests.contract.suite import take
+from tests.servers.rabbitmq import RabbitServer
 from tests.streams import backlog, envelope, publish
 
 pytestmark = pytest.mark.server
 
 
 def attempt(
-    url: str, queue: str, location: str, index: int, timeout: str = "60s", batch: int = 1
+    url: str, queue: str, location: str, index: int, timeout: str | None = "60s", batch: int = 1
 ) -> list[bytes]:
     """What one task attempt yields."""
-    options = read_options({"url": url, "queue": queue, "visibilityTimeout": timeout})
+    bound = {"visibilityTimeout": timeout} if timeout else {}
+    options = read_options({"url": url, "queue": queue, **bound})
     claim = Claim(batch=batch, index=index, queue=queue, messages=500, max_bytes=1 << 20, committed=0)
     with options.binding() as binding:
         batches = deliveries_of(claim, options, Journal(location), binding)
@@ -94,6 +99,23 @@ def test_a_second_acknowledge_does_not_take_messages_for_lost(url: str, queue: s
     assert attempt(url, queue, location, 0) == bodies
     publish(url, queue, bodies)
     assert attempt(url, queue, location, 0, batch=2) == bodies
+
+
+def test_a_first_delivery_is_not_taken_for_a_redelivery(
+    rabbitmq_server: RabbitServer, queue: str, location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An acknowledge whose answer was lost, and then the same bytes once more, beside a redelivery."""
+    url = rabbitmq_server.url
+    publish(url, queue, [b"ping"])
+    with monkeypatch.context() as lost:
+        acknowledge = RabbitBinding.acknowledge
+        lost.setattr(RabbitBinding, "acknowledge", lambda *given: pc.invert(acknowledge(*given)))
+        assert attempt(url, queue, location, 0, None) == [b"ping"]
+    publish(url, queue, [b"other"])
+    with read_options({"url": url, "queue": queue}).binding() as binding:
+        binding.release(queue, take(binding, queue, 1))
+    publish(url, queue, [b"ping"])
+    assert attempt(url, queue, location, 0, None, batch=2) == [b"other", b"ping"]
 
 
 def test_a_segment_that_is_not_there_is_never_an_empty_one(

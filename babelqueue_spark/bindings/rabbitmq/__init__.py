@@ -100,7 +100,7 @@ class RabbitBinding(Binding):
             with self._link.consuming(queue, window) as inbox:
                 full = self._fill(inbox, queue, window, ready)
             taken, size = _within(inbox.messages, claimed, size, max_bytes)
-            self._hold(inbox.messages)
+            self._hold(inbox)
             claimed += inbox.messages[:taken]
             if surplus := inbox.messages[taken:]:
                 self._settle([message.tag for message in surplus], give_back=True)
@@ -173,14 +173,21 @@ class RabbitBinding(Binding):
                 return False
         return False
 
-    def _hold(self, messages: Sequence[Message]) -> None:
-        if self._epoch != self._link.epoch:
-            self._epoch = self._link.epoch
+    def _hold(self, inbox: Inbox) -> None:
+        """Remember what came. With a channel its claims are gone, and may have come again on the next one."""
+        if inbox.epoch != self._link.epoch or (self._held and inbox.epoch != self._epoch):
             self._held.clear()
-        self._held.update((message.tag, None) for message in messages)
+            raise BrokerError(
+                f"RabbitMQ at {self._options.address}: the connection was lost while messages were claimed: "
+                "they are back in the queue, and read when the task is repeated"
+            )
+        self._epoch = inbox.epoch
+        self._held.update((message.tag, None) for message in inbox.messages)
 
     def _settle_claimed(self, claimed: pa.RecordBatch, *, give_back: bool) -> pa.BooleanArray:
         """Acknowledge or give back; true where that has reached the server."""
+        if self._epoch != self._link.epoch:
+            self._held.clear()
         ours = [tag if tag in self._held else None for tag in tags(claimed, self._link.epoch)]
         wanted = [tag for tag in ours if tag is not None]
         if wanted:
@@ -188,6 +195,7 @@ class RabbitBinding(Binding):
                 self._settle(wanted, give_back=give_back)
             except BrokerError:
                 ours = [None] * len(ours)  # the connection ended, and what is claimed went back with it
+                self._held.clear()
         return pa.array([tag is not None for tag in ours], pa.bool_())
 
     def _settle(self, wanted: Sequence[int], *, give_back: bool) -> None:

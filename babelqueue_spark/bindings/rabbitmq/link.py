@@ -73,9 +73,14 @@ class Message(NamedTuple):
 
 
 class Inbox:
-    """What a consumer has received, in order."""
+    """What a consumer has received, in order.
+
+    Attributes:
+        epoch: names the channel on which it came.
+    """
 
     def __init__(self) -> None:
+        self.epoch = ""
         self.messages: list[Message] = []
         self.error: BaseException | None = None
         self.cancelled = False
@@ -164,7 +169,7 @@ class Link:
         tag = uuid.uuid4().hex
 
         def consume(channel: Channel, done: Done) -> None:
-            self._inbox = inbox
+            self._inbox, inbox.epoch = inbox, self.epoch
             channel.basic_qos(
                 prefetch_count=prefetch,
                 callback=lambda _: channel.basic_consume(

@@ -58,7 +58,7 @@ def received(messages: Sequence[Message], epoch: str = "") -> pa.RecordBatch:
         len(messages),
         body=[message.body for message in messages],
         headers=[_headers(message.properties) for message in messages],
-        id=[message.properties.message_id for message in messages],
+        id=[_id(message.properties.message_id) for message in messages],
         count=[_count(message) for message in messages],
         redelivered=[message.redelivered for message in messages],
         enqueued_at=[_time(message.properties.timestamp) for message in messages],
@@ -83,7 +83,9 @@ def _table(headers: Sequence[tuple[str, str]], contract: Mapping[str, Any]) -> d
 
 
 def _headers(given: pika.BasicProperties) -> list[tuple[str, str]] | None:
-    found = [(name, _text(value)) for name, value in (given.headers or {}).items() if value is not None]
+    found = [
+        (_text(name), _text(value)) for name, value in (given.headers or {}).items() if value is not None
+    ]
     for name in _OTHERS:
         value = getattr(given, name)
         if value is not None:
@@ -109,5 +111,13 @@ def _count(message: Message) -> int | None:
     return None if message.redelivered else 1
 
 
+def _id(given: Any) -> str | None:
+    return None if given is None else _text(given)
+
+
 def _time(seconds: Any) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    """Null where there is none, or where it is no time in seconds, as some clients write it."""
+    try:
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -32,6 +32,7 @@ class Post(NamedTuple):
     routing_key: str
     body: bytes
     properties: pika.BasicProperties
+    mandatory: bool
 
 
 class Publisher:
@@ -80,9 +81,11 @@ class Publisher:
         routes = {delay: self._route(queue, delay) for delay in sorted(set(map(_rounded, delays)))}
         for body, delay, given in zip(bodies, delays, properties(messages), strict=True):
             exchange, routing_key = routes[_rounded(delay)]
-            if delay > 0 and self._options.delayed_exchange:
+            plugin = delay > 0 and bool(self._options.delayed_exchange)
+            if plugin:
                 given.headers = {**(given.headers or {}), "x-delay": delay}
-            yield Post(exchange, routing_key, body, given)
+            # The plugin routes later, and until then calls a mandatory message unroutable.
+            yield Post(exchange, routing_key, body, given, mandatory=not plugin)
 
     def _route(self, queue: str, delay: int) -> tuple[str, str]:
         """Exchange and routing key for messages that are due after `delay` milliseconds."""
@@ -125,6 +128,13 @@ class Publisher:
                 f"RabbitMQ at {self._options.address}: a message asks for a delay of "
                 f"{longest / 86_400_000:.0f} days, but {LONGEST_DELAY // 86_400_000} are the most"
             )
+        options = self._options
+        if longest is not None and longest > 0 and options.exchange and not options.delayed_exchange:
+            raise BrokerError(
+                f"RabbitMQ at {options.address}: a message asks for a delay, after which a wait queue would "
+                "hand it to its queue, past rabbitmq.exchange: name a rabbitmq.delayed_exchange, or leave "
+                "rabbitmq.exchange out"
+            )
 
 
 class _Sending:
@@ -148,7 +158,7 @@ class _Sending:
     def _send(self) -> None:
         while len(self._unconfirmed) < _UNCONFIRMED and self._sent < self._total:
             post = next(self._posts)
-            self._channel.basic_publish(*post, mandatory=True)
+            self._channel.basic_publish(*post)
             self._sent += 1
             self._unconfirmed[self._sent] = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from sqlalchemy.engine import URL, make_url
@@ -98,13 +99,18 @@ def _url(given: str) -> URL:
         raise OptionError(
             f"option 'url' names the database '{url.drivername}', which SQLAlchemy does not know"
         ) from None
-    except ArgumentError:
-        raise OptionError("option 'url' is not a database URL, such as sqlite:////srv/queue.db") from None
+    except (ArgumentError, ValueError):
+        raise OptionError(
+            "option 'url' is not a database URL, such as sqlite:////srv/queue.db; special characters of a "
+            "password are percent-encoded"
+        ) from None
     except ImportError as error:
         raise OptionError(
             f"option 'url' names the database '{url.drivername}', whose Python driver is missing: "
             f"pip install {_EXTRAS.get(error.name or '', error.name)} on driver and executors"
         ) from None
+    if "@" in (url.host or ""):
+        raise OptionError("option 'url' has an '@' in its password or user: write it as %40")
     if url.get_driver_name() in _TIMEOUTS:
         return url.set(query={**_TIMEOUTS[url.get_driver_name()], **url.query})
     if url.get_backend_name() != "sqlite":
@@ -112,6 +118,11 @@ def _url(given: str) -> URL:
     if not url.database or ":memory:" in url.database or url.query.get("mode") == "memory":
         raise OptionError(
             "option 'url' names a database in memory, which other processes cannot see: name a file"
+        )
+    if not Path(url.database.removeprefix("file:")).is_absolute():
+        raise OptionError(
+            "option 'url' names a file relative to the working directory, which differs between processes: "
+            "write its whole path, with four slashes: sqlite:////srv/queue.db"
         )
     return url.set(query={"timeout": str(BUSY_SECONDS), **url.query})
 
