@@ -44,7 +44,7 @@ def read(journal: Journal, number: int, partition: int) -> list[str] | None:
     return None if found is None else [name for batch in found.fresh for name in names(batch)]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="class")
 def s3_bucket() -> Iterator[str]:
     from tests.s3 import S3Server
 
