@@ -32,7 +32,9 @@ setup: .venv/installed ## Virtual environment and Java, where missing
 
 $(OLDEST)/installed: .venv/servers
 	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
-	$(OLDEST)/bin/python -m pip install --quiet --editable '.[dev]' 'pyspark==$(OLDEST_PYSPARK)'
+	@$(OLDEST)/bin/python -m pip install --quiet --upgrade pip
+	@$(BIN)/python -m pip freeze --exclude-editable --exclude pyspark --exclude py4j > $(OLDEST)/others.txt
+	$(OLDEST)/bin/python -m pip install --quiet --constraint $(OLDEST)/others.txt --editable '.[dev]' 'pyspark==$(OLDEST_PYSPARK)'
 	@touch $@
 
 lint: setup ## Style, imports, layers
