@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from babelqueue_spark.options import read_options
 from tests.servers import RedisServer, Server
 from tests.servers.elasticmq import ElasticMqServer
 from tests.servers.mariadb import MariaDbServer
@@ -51,9 +50,3 @@ def short_claims(url: str) -> dict[str, str]:
         return {}
     # SQS takes no acknowledge after the time, the others do as long as nobody else has claimed.
     return {"visibilityTimeout": "15s" if url.startswith("sqs") else "2s"}
-
-
-def left(url: str, queue: str) -> int:
-    """Messages that the broker could hand out now."""
-    with read_options({"url": url, "queue": queue, **short_claims(url)}).binding() as binding:
-        return binding.backlog(queue)

@@ -36,8 +36,9 @@ def publish(url: str, queue: str, bodies: Iterable[bytes]) -> None:
         binding.publish(queue, outgoing(bodies))
 
 
-def backlog(url: str, queue: str) -> int:
-    with read_options({"url": url, "queue": queue}).binding() as binding:
+def backlog(url: str, queue: str, **options: str) -> int:
+    """Messages that the broker could hand out now."""
+    with read_options({"url": url, "queue": queue, **options}).binding() as binding:
         return binding.backlog(queue)
 
 

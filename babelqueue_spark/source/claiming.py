@@ -75,8 +75,8 @@ def _claim_into(
 
 def _take(claim: Claim, options: Options, binding: Binding) -> Iterator[pa.RecordBatch]:
     # A claim that lapsed while this task goes on could be claimed by it again.
-    seconds = min(options.max_fetch_time, binding.lease / 2 or options.max_fetch_time)
-    deadline = time.monotonic() + seconds
+    longest = binding.lease / 2 if binding.lease else options.max_fetch_time
+    deadline = time.monotonic() + min(options.max_fetch_time, longest)
     messages, max_bytes = claim.messages, claim.max_bytes
     while messages > 0 and max_bytes > 0:
         batch = binding.claim(claim.queue, min(messages, binding.capabilities.claim_batch), max_bytes)
@@ -100,19 +100,17 @@ def _redeliveries(
         )
     if not known:
         return [pa.repeat(pa.scalar(False), batch.num_rows) for batch in claimed]
-    masks = [
-        pa.array(
-            [
-                again and _is_known(name, known)
-                for again, name in zip(_repeatable(batch).to_pylist(), binding.identities(batch), strict=True)
-            ],
-            pa.bool_(),
-        )
-        for batch in claimed
-    ]
+    masks = [_known_among(batch, binding.identities(batch), known) for batch in claimed]
     count = sum(mask.true_count for mask in masks)
     logger.info("queue %s: recognised %d redeliveries of journalled messages", claim.queue, count)
     return masks
+
+
+def _known_among(batch: pa.RecordBatch, names: list[str], known: Counter[str]) -> pa.BooleanArray:
+    """Which messages are redeliveries of known ones."""
+    repeatable = _repeatable(batch).to_pylist()
+    found = [again and _is_known(name, known) for again, name in zip(repeatable, names, strict=True)]
+    return pa.array(found, pa.bool_())
 
 
 def _is_known(name: str, known: Counter[str]) -> bool:

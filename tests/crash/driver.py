@@ -19,7 +19,8 @@ from typing import Any
 import sitecustomize
 from pyspark.sql import SparkSession
 
-from tests.brokers import left, short_claims
+from tests.brokers import short_claims
+from tests.streams import backlog
 
 SECONDS = 90
 
@@ -70,7 +71,9 @@ def read(spark: SparkSession, url: str, expected: int, folder: Path) -> None:
         .start()
     )
     deadline = time.monotonic() + SECONDS
-    while (arrived(folder) < expected or left(url, folder.name)) and time.monotonic() < deadline:
+    while (
+        arrived(folder) < expected or backlog(url, folder.name, **short_claims(url))
+    ) and time.monotonic() < deadline:
         query.awaitTermination(0.05)
         if query.exception():
             raise query.exception()

@@ -18,8 +18,8 @@ from typing import ClassVar
 import pytest
 
 from babelqueue_spark.options import read_options
-from tests.brokers import left, url_of
-from tests.streams import envelope, publish
+from tests.brokers import short_claims, url_of
+from tests.streams import backlog, envelope, publish
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.slow]
 
@@ -54,7 +54,7 @@ class Trial:
         (self.folder / "point").write_text(point)
 
     def unfinished(self) -> int:
-        return left(self.url, self.queue)
+        return backlog(self.url, self.queue, **short_claims(self.url))
 
     def check(self) -> None:
         """All messages arrived once, replays had the same bytes, and the broker has none left."""

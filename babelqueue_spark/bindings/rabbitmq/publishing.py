@@ -122,14 +122,14 @@ class Publisher:
         return name
 
     def _check_delays(self, messages: pa.RecordBatch) -> None:
-        longest = pc.max(messages.column("delay")).as_py()
-        if longest is not None and longest > LONGEST_DELAY:
+        options = self._options
+        longest = pc.max(messages.column("delay")).as_py() or 0
+        if longest > LONGEST_DELAY:
             raise BrokerError(
-                f"RabbitMQ at {self._options.address}: a message asks for a delay of "
+                f"RabbitMQ at {options.address}: a message asks for a delay of "
                 f"{longest / 86_400_000:.0f} days, but {LONGEST_DELAY // 86_400_000} are the most"
             )
-        options = self._options
-        if longest is not None and longest > 0 and options.exchange and not options.delayed_exchange:
+        if longest > 0 and options.exchange and not options.delayed_exchange:
             raise BrokerError(
                 f"RabbitMQ at {options.address}: a message asks for a delay, after which a wait queue would "
                 "hand it to its queue, past rabbitmq.exchange: name a rabbitmq.delayed_exchange, or leave "

@@ -191,7 +191,7 @@ class SqlBinding(Binding):
         rows = self._taken(connection, jobs, wanted, messages, max_bytes)
         reserved_at = times.written(seconds, self._zone)
         ids = [row[0] for row in rows]
-        self._database.changed(connection, update(jobs).values(reserved_at=reserved_at), ids)
+        self._database.change(connection, update(jobs).values(reserved_at=reserved_at), ids)
         return self._received(rows, [f"{reserved_at} {row}".encode() for row in ids])
 
     def _browsed(self, queue: str, seen: int, newest: int) -> tuple[list[Any], int]:
@@ -216,10 +216,8 @@ class SqlBinding(Binding):
         A payload above the mean that the limits allow comes by a second statement, so that what is fetched
         stays within `max_bytes`, or is one payload.
         """
-        size, payload = (
-            self._database.dialect.size(table.c.payload),
-            self._database.dialect.payload(table.c.payload),
-        )
+        dialect = self._database.dialect
+        size, payload = dialect.size(table.c.payload), dialect.payload(table.c.payload)
         small = case((size <= max_bytes // rows, payload), else_=null())
         reserved = table.c.reserved_at.is_not(None) if "reserved_at" in table.c else null()
         redelivered = case((reserved, True), else_=null())  # a release leaves no trace

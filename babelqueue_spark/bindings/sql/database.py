@@ -114,18 +114,18 @@ class Database:
         """Change the rows with these ids that meet the conditions; their ids, in any order."""
         column = change.table.c.id
         attempt = connection.begin_nested()
-        if self._count(connection, change.where(*conditions), ids) == len(set(ids)):
+        if self.change(connection, change.where(*conditions), ids) == len(set(ids)):
             attempt.commit()
             return ids
         attempt.rollback()
         held: list[int] = []
         for among in self.dialect.among(column, ids):
             held += connection.scalars(select(column).where(among, *conditions).with_for_update())
-        self._count(connection, change, held)
+        self.change(connection, change, held)
         return held
 
-    def _count(self, connection: Connection, change: Delete | Update, ids: list[int]) -> int:
-        """How many of the rows with these ids were changed."""
+    def change(self, connection: Connection, change: Delete | Update, ids: list[int]) -> int:
+        """Change the rows with these ids; how many there were."""
         conditions = self.dialect.among(change.table.c.id, ids)
         return sum(connection.execute(change.where(among)).rowcount for among in conditions)
 

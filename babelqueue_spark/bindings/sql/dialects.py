@@ -56,7 +56,10 @@ class Dialect:
         return engine
 
     def among(self, column: ColumnElement[int], ids: list[int]) -> Iterator[Condition]:
-        """Conditions that together say that the column is one of `ids`; each fits into a statement."""
+        """Conditions that together say that the column is one of `ids`; each fits into a statement.
+
+        None at all without ids.
+        """
         for start in range(0, len(ids), _IDS_A_STATEMENT):
             yield column.in_(ids[start : start + _IDS_A_STATEMENT])
 
@@ -116,7 +119,8 @@ class Sqlite(Dialect):
         return func.length(cast(column, LargeBinary))
 
     def among(self, column: ColumnElement[int], ids: list[int]) -> Iterator[Condition]:
-        yield column.in_(select(func.json_each(json.dumps(ids)).table_valued("value").c.value))
+        if ids:
+            yield column.in_(select(func.json_each(json.dumps(ids)).table_valued("value").c.value))
 
     def stored(self, body: bytes) -> str | bytes:
         try:
@@ -144,7 +148,8 @@ class Postgres(Dialect):
     conflicts = frozenset({"40001", "40P01", "55P03", "42P07", "23505"})
 
     def among(self, column: ColumnElement[int], ids: list[int]) -> Iterator[Condition]:
-        yield column == any_(literal(ids, ARRAY(BigInteger)))
+        if ids:
+            yield column == any_(literal(ids, ARRAY(BigInteger)))
 
     def payload(self, column: ColumnElement[str]) -> ColumnElement[Any]:
         return column
