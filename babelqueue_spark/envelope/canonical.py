@@ -59,7 +59,7 @@ _JOB, _TRACE_ID, _DATA, _ID, _QUEUE, _LANG, _CREATED_AT, _ATTEMPTS = range(1, _P
 _TIME_DIGITS = 13
 _PLACE_VALUES = 10 ** np.arange(_TIME_DIGITS - 1, -1, -1, dtype=np.int64)
 _BLANK_OR_QUOTE = np.isin(np.arange(256), [ord(" "), ord('"')])
-_NO_TEXTS = pa.array([], pa.string())
+_NO_TEXTS = pa.nulls(0, pa.string())
 
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]

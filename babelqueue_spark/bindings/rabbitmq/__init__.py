@@ -44,8 +44,8 @@ from babelqueue_spark.bindings.base import (
     DeadLetterStyle,
     empty_deliveries,
 )
-from babelqueue_spark.bindings.rabbitmq.link import Done, Inbox, Link, Message
-from babelqueue_spark.bindings.rabbitmq.messages import received, tags
+from babelqueue_spark.bindings.rabbitmq.link import Done, Inbox, Link
+from babelqueue_spark.bindings.rabbitmq.messages import Message, received, tags
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 from babelqueue_spark.bindings.rabbitmq.publishing import LONGEST_DELAY, Publisher
 from babelqueue_spark.errors import BrokerError

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import pika
 from pika import exceptions
@@ -19,6 +19,7 @@ from pika.adapters.select_connection import SelectConnection
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.channel import Channel
 
+from babelqueue_spark.bindings.rabbitmq.messages import Message, message
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 from babelqueue_spark.errors import BrokerError
 
@@ -63,15 +64,6 @@ class NotFoundError(BrokerError):
     """A queue or an exchange does not exist."""
 
 
-class Message(NamedTuple):
-    """What arrived for a consumer."""
-
-    tag: int
-    redelivered: bool
-    properties: pika.BasicProperties
-    body: bytes
-
-
 class Inbox:
     """What a consumer has received, in order.
 
@@ -101,7 +93,7 @@ class Inbox:
 
     def receive(self, _: Channel, method: Any, properties: pika.BasicProperties, body: bytes) -> None:
         """Keep a delivery."""
-        self.messages.append(Message(method.delivery_tag, method.redelivered, properties, body))
+        self.messages.append(message(method, properties, body))
         if len(self.messages) >= self._wanted:
             self._woken.set()
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import pika
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.base import deliveries
-from babelqueue_spark.bindings.rabbitmq.link import Message
 from babelqueue_spark.envelope import decode
 
 _SHORT_STRING = 255
@@ -52,17 +51,46 @@ def properties(messages: pa.RecordBatch) -> Iterator[pika.BasicProperties]:
         )
 
 
+class Message(NamedTuple):
+    """A delivery in the terms of `DELIVERIES`, with its tag on the channel on which it came.
+
+    It holds nothing of pika's: what keeps thousands of those objects pays for the collector's visits.
+    """
+
+    tag: int
+    body: bytes
+    headers: tuple[tuple[str, str], ...] | None
+    id: str | None
+    delivery_count: int | None
+    redelivered: bool
+    enqueued_at: datetime | None
+
+
+def message(method: Any, given: pika.BasicProperties, body: bytes) -> Message:
+    """A message as pika delivers it."""
+    return Message(
+        method.delivery_tag,
+        body,
+        _headers(given),
+        None if given.message_id is None else _text(given.message_id),
+        _count(method.redelivered, given.headers),
+        method.redelivered,
+        _time(given.timestamp),
+    )
+
+
 def received(messages: Sequence[Message], epoch: str = "") -> pa.RecordBatch:
     """`DELIVERIES` of messages; their receipts are tags on the channel `epoch`, null without one."""
+    tags, bodies, headers, ids, counts, redelivered, times = zip(*messages, strict=True)
     return deliveries(
         len(messages),
-        body=[message.body for message in messages],
-        headers=[_headers(message.properties) for message in messages],
-        id=[_id(message.properties.message_id) for message in messages],
-        count=[_count(message) for message in messages],
-        redelivered=[message.redelivered for message in messages],
-        enqueued_at=[_time(message.properties.timestamp) for message in messages],
-        receipt=[f"{epoch}:{message.tag}".encode() for message in messages] if epoch else None,
+        body=bodies,
+        headers=headers,
+        id=ids,
+        count=counts,
+        redelivered=redelivered,
+        enqueued_at=times,
+        receipt=[f"{epoch}:{tag}".encode() for tag in tags] if epoch else None,
     )
 
 
@@ -82,15 +110,14 @@ def _table(headers: Sequence[tuple[str, str]], contract: Mapping[str, Any]) -> d
     return table
 
 
-def _headers(given: pika.BasicProperties) -> list[tuple[str, str]] | None:
-    found = [
-        (_text(name), _text(value)) for name, value in (given.headers or {}).items() if value is not None
-    ]
+def _headers(given: pika.BasicProperties) -> tuple[tuple[str, str], ...] | None:
+    table = given.headers or {}
+    found = [(_text(name), _text(value)) for name, value in table.items() if value is not None]
     for name in _OTHERS:
         value = getattr(given, name)
         if value is not None:
             found.append((f"amqp.{name}", str(value)))
-    return found or None
+    return tuple(found) or None
 
 
 def _text(value: Any) -> str:
@@ -103,16 +130,12 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _count(message: Message) -> int | None:
+def _count(redelivered: bool, table: Mapping[str, Any] | None) -> int | None:
     """Quorum queues count deliveries; a classic queue only knows the first one."""
-    before = (message.properties.headers or {}).get("x-delivery-count")
+    before = (table or {}).get("x-delivery-count")
     if isinstance(before, int):
         return before + 1
-    return None if message.redelivered else 1
-
-
-def _id(given: Any) -> str | None:
-    return None if given is None else _text(given)
+    return None if redelivered else 1
 
 
 def _time(seconds: Any) -> datetime | None:

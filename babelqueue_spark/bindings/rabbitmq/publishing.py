@@ -46,19 +46,19 @@ class Publisher:
     def publish(self, queue: str, messages: pa.RecordBatch) -> int:
         """Send `OUTGOING` messages; returns when the server has confirmed each of them."""
         self._check_delays(messages)
-        posts = list(self._posts(queue, messages))
-        if not posts:
+        total: int = messages.num_rows
+        if not total:
             return 0
-        sending = _Sending(iter(posts), len(posts))
+        sending = _Sending(self._posts(queue, messages), total)
         self._link.call_aside(sending.start)
         if sending.refused or sending.returned:
             self._declared.clear()
             raise BrokerError(
-                f"RabbitMQ at {self._options.address}: of {len(posts)} messages for '{queue}' it refused "
+                f"RabbitMQ at {self._options.address}: of {total} messages for '{queue}' it refused "
                 f"{sending.refused} and could not route {sending.returned}{sending.why}: check that the "
                 "queue or the binding of the exchange exists, and the queue's length limits"
             )
-        return len(posts)
+        return total
 
     def ready(self, queue: str) -> int:
         """Messages ready in the queue, which is made where it is missing.
@@ -76,16 +76,20 @@ class Publisher:
         return count
 
     def _posts(self, queue: str, messages: pa.RecordBatch) -> Iterator[Post]:
+        """Posts made while others are on their way; where they go is declared before the first one."""
         delays = pc.fill_null(messages.column("delay"), 0).to_pylist()
-        bodies = messages.column("body").to_pylist()
         routes = {delay: self._route(queue, delay) for delay in sorted(set(map(_rounded, delays)))}
-        for body, delay, given in zip(bodies, delays, properties(messages), strict=True):
-            exchange, routing_key = routes[_rounded(delay)]
-            plugin = delay > 0 and bool(self._options.delayed_exchange)
-            if plugin:
-                given.headers = {**(given.headers or {}), "x-delay": delay}
-            # The plugin routes later, and until then calls a mandatory message unroutable.
-            yield Post(exchange, routing_key, body, given, mandatory=not plugin)
+        rows = zip(messages.column("body"), delays, properties(messages), strict=True)
+        return (
+            self._post(routes[_rounded(delay)], body.as_py(), delay, given) for body, delay, given in rows
+        )
+
+    def _post(self, route: tuple[str, str], body: bytes, delay: int, given: pika.BasicProperties) -> Post:
+        plugin = delay > 0 and bool(self._options.delayed_exchange)
+        if plugin:
+            given.headers = {**(given.headers or {}), "x-delay": delay}
+        # The plugin routes later, and until then calls a mandatory message unroutable.
+        return Post(*route, body, given, mandatory=not plugin)
 
     def _route(self, queue: str, delay: int) -> tuple[str, str]:
         """Exchange and routing key for messages that are due after `delay` milliseconds."""
