@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pika
+import pyarrow as pa
 from pika.adapters.select_connection import SelectConnection
 
 from babelqueue_spark.bindings.rabbitmq.messages import properties
@@ -17,7 +18,6 @@ from tests.servers.rabbitmq import RabbitServer
 from tests.streams import outgoing
 
 MESSAGES = 60_000
-PER_TRIGGER = 30_000
 PREFETCH = 2_000
 ACKNOWLEDGED_AT_ONCE = 1_000
 
@@ -29,9 +29,9 @@ def rows() -> list[Row]:
         ours, theirs = publish(server.url, bodies), bare_publish(server.url, bodies)
         bare = bare_consume(server.url)
         spark = session()
-        read(spark, server.url, bodies[:PER_TRIGGER], Path(folder) / "warm", partitions=1)
-        one = read(spark, server.url, bodies * 2, Path(folder) / "one", partitions=1)
-        two = read(spark, server.url, bodies * 2, Path(folder) / "two", partitions=2)
+        read(spark, server.url, bodies, Path(folder) / "warm", partitions=1)
+        one = read(spark, server.url, bodies * 3, Path(folder) / "one", partitions=1)
+        two = read(spark, server.url, bodies * 3, Path(folder) / "two", partitions=2)
         spark.stop()
     return [
         row("RabbitMQ to DataFrame, one partition", one, "bare basic_consume, multiple acks", bare, 0.8),
@@ -42,11 +42,11 @@ def rows() -> list[Row]:
 
 def read(spark: Any, url: str, bodies: list[bytes], folder: Path, partitions: int) -> float:
     """Messages a second of the batches after the first."""
-    send(url, folder.name, bodies)
+    send(url, folder.name, outgoing(bodies))
     query = (
         spark.readStream.format("babelqueue")
         .options(url=url, queue=folder.name, journalLocation=str(folder / "journal"))
-        .options(maxMessagesPerTrigger=PER_TRIGGER, numPartitions=partitions)
+        .options(maxMessagesPerTrigger=MESSAGES, numPartitions=partitions)
         .load()
         .writeStream.format("noop")
         .option("checkpointLocation", str(folder / "checkpoint"))
@@ -59,14 +59,15 @@ def read(spark: Any, url: str, bodies: list[bytes], folder: Path, partitions: in
 
 def publish(url: str, bodies: list[bytes]) -> float:
     """Messages a second of the binding's confirmed publish."""
-    return rate(len(bodies), lambda: send(url, "published", bodies), repeats=3)
+    messages = outgoing(bodies)
+    return rate(len(bodies), lambda: send(url, "published", messages), repeats=3)
 
 
-def send(url: str, queue: str, bodies: list[bytes]) -> None:
+def send(url: str, queue: str, messages: pa.RecordBatch) -> None:
     with write_options({"url": url}).binding() as binding:
         size = binding.capabilities.publish_batch
-        for first in range(0, len(bodies), size):
-            binding.publish(queue, outgoing(bodies[first : first + size]))
+        for first in range(0, len(messages), size):
+            binding.publish(queue, messages.slice(first, size))
 
 
 def bare_publish(url: str, bodies: list[bytes]) -> float:

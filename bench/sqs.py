@@ -34,6 +34,7 @@ def rows() -> list[Row]:
     """What the design asks for SQS."""
     bodies = [body(number) for number in range(MESSAGES)]
     with ElasticMqServer() as server, tempfile.TemporaryDirectory() as folder:
+        bare_loops(server, filled(server, bodies))  # the server's own warm-up
         spark = session()
         work, peer = "SQS to DataFrame, local[2]", f"bare receive and delete, {PROCESSES} x {THREADS} threads"
         streamed = read(spark, server, filled(server, bodies), Path(folder))

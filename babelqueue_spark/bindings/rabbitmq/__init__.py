@@ -66,7 +66,7 @@ class RabbitBinding(Binding):
     name = "rabbitmq"
     capabilities = Capabilities(
         claim_batch=20_000,
-        publish_batch=10_000,
+        publish_batch=20_000,
         durable_receipts=False,
         publish_once=False,
         max_delay=LONGEST_DELAY,
@@ -103,7 +103,7 @@ class RabbitBinding(Binding):
             self._hold(inbox)
             claimed += inbox.messages[:taken]
             if surplus := inbox.messages[taken:]:
-                self._settle([message.tag for message in surplus], give_back=True)
+                self._settle([tag for tag, *_ in surplus], give_back=True)
             if claimed:
                 self._average = size / len(claimed)
             if not full or surplus:
@@ -182,7 +182,7 @@ class RabbitBinding(Binding):
                 "they are back in the queue, and read when the task is repeated"
             )
         self._epoch = inbox.epoch
-        self._held.update((message.tag, None) for message in inbox.messages)
+        self._held.update((tag, None) for tag, *_ in inbox.messages)
 
     def _settle_claimed(self, claimed: pa.RecordBatch, *, give_back: bool) -> pa.BooleanArray:
         """Acknowledge or give back; true where that has reached the server."""
@@ -222,8 +222,8 @@ def _within(
     arrived: Sequence[Message], claimed: Sequence[Message], size: int, max_bytes: int
 ) -> tuple[int, int]:
     """How many of the messages fit (the first one always does), and the bytes claimed with them."""
-    for count, message in enumerate(arrived):
-        grown = size + len(message.body)
+    for count, (_, body, *_) in enumerate(arrived):
+        grown = size + len(body)
         if grown > max_bytes and (count or claimed):
             return count, size
         size = grown

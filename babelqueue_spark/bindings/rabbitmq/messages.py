@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from functools import reduce
+from typing import Any
 
 import pika
 import pyarrow as pa
@@ -25,50 +26,44 @@ def properties(messages: pa.RecordBatch) -> Iterator[pika.BasicProperties]:
     """The properties of `OUTGOING` messages: what stands in the body, where it has the contract's type."""
     envelopes = decode(messages.column("body"))
     meta = envelopes.column("meta")
+    names = [envelopes.column("job"), envelopes.column("trace_id"), pc.struct_field(meta, "id")]
+    version = pc.struct_field(meta, "schema_version")
+    attempts = envelopes.column("attempts")
     columns = (
-        envelopes.column("job"),
-        envelopes.column("trace_id"),
-        pc.struct_field(meta, "id"),
-        pc.struct_field(meta, "schema_version"),
+        reduce(pc.or_, [pc.is_valid(column) for column in (*names, version, attempts)]),
+        *map(_short, names),
+        version,
         pc.struct_field(meta, "lang"),
-        envelopes.column("attempts"),
+        pc.fill_null(attempts, 0),
         messages.column("headers"),
     )
-    for job, trace_id, message_id, version, lang, attempts, headers in zip(
+    for known, job, trace_id, message_id, version, lang, attempts, headers in zip(
         *(column.to_pylist() for column in columns), strict=True
     ):
-        known = any(value is not None for value in (job, trace_id, message_id, version, attempts))
-        contract = {"x-schema-version": version, "x-source-lang": lang, "x-attempts": attempts or 0}
+        contract = {"x-schema-version": version, "x-source-lang": lang, "x-attempts": attempts}
         yield pika.BasicProperties(
             content_type="application/json",
             content_encoding="utf-8" if known else None,
             delivery_mode=2,
-            type=_short(job),
-            correlation_id=_short(trace_id),
-            message_id=_short(message_id),
+            type=job,
+            correlation_id=trace_id,
+            message_id=message_id,
             app_id="babelqueue" if known else None,
             headers=_table(headers or (), contract if known else {}),
         )
 
 
-class Message(NamedTuple):
-    """A delivery in the terms of `DELIVERIES`, with its tag on the channel on which it came.
+Headers = tuple[tuple[str, str], ...]
 
-    It holds nothing of pika's: what keeps thousands of those objects pays for the collector's visits.
-    """
-
-    tag: int
-    body: bytes
-    headers: tuple[tuple[str, str], ...] | None
-    id: str | None
-    delivery_count: int | None
-    redelivered: bool
-    enqueued_at: datetime | None
+#: A delivery: its tag on the channel on which it came, then body, headers, id, count, redelivered and
+#: enqueued_at of `DELIVERIES`. Plain tuples of plain values: the collector does not walk them, and
+#: thousands of pika's objects or of named tuples would cost a tenth of a claim.
+Message = tuple[int, bytes, Headers | None, str | None, int | None, bool, datetime | None]
 
 
 def message(method: Any, given: pika.BasicProperties, body: bytes) -> Message:
     """A message as pika delivers it."""
-    return Message(
+    return (
         method.delivery_tag,
         body,
         _headers(given),
@@ -100,17 +95,20 @@ def tags(claimed: pa.RecordBatch, epoch: str) -> list[int | None]:
     return [int(tag) if channel == epoch else None for channel, _, tag in receipts]
 
 
-def _short(text: str | None) -> str | None:
-    return text if text is not None and len(text.encode()) <= _SHORT_STRING else None
+def _short(texts: pa.StringArray) -> pa.StringArray:
+    """Those that fit into a short string; null for the others."""
+    return pc.if_else(pc.less_equal(pc.binary_length(texts), _SHORT_STRING), texts, None)
 
 
 def _table(headers: Sequence[tuple[str, str]], contract: Mapping[str, Any]) -> dict[str, Any]:
-    table = {name: value for name, value in headers if name and value and _short(name)}
+    table: dict[str, Any] = {
+        name: value for name, value in headers if name and value and len(name.encode()) <= _SHORT_STRING
+    }
     table.update((name, value) for name, value in contract.items() if value is not None)
     return table
 
 
-def _headers(given: pika.BasicProperties) -> tuple[tuple[str, str], ...] | None:
+def _headers(given: pika.BasicProperties) -> Headers | None:
     table = given.headers or {}
     found = [(_text(name), _text(value)) for name, value in table.items() if value is not None]
     for name in _OTHERS:

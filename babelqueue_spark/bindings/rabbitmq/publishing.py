@@ -79,10 +79,8 @@ class Publisher:
         """Posts made while others are on their way; where they go is declared before the first one."""
         delays = pc.fill_null(messages.column("delay"), 0).to_pylist()
         routes = {delay: self._route(queue, delay) for delay in sorted(set(map(_rounded, delays)))}
-        rows = zip(messages.column("body"), delays, properties(messages), strict=True)
-        return (
-            self._post(routes[_rounded(delay)], body.as_py(), delay, given) for body, delay, given in rows
-        )
+        rows = zip(messages.column("body").to_pylist(), delays, properties(messages), strict=True)
+        return (self._post(routes[_rounded(delay)], body, delay, given) for body, delay, given in rows)
 
     def _post(self, route: tuple[str, str], body: bytes, delay: int, given: pika.BasicProperties) -> Post:
         plugin = delay > 0 and bool(self._options.delayed_exchange)
