@@ -50,7 +50,7 @@ test-fast: setup ## Tests without Spark and servers
 
 test: .venv/servers ## All tests on the newest PySpark, then those with Spark on the oldest
 	@scripts/timed.sh "fast tests" $(MAKE) --no-print-directory test-fast
-	@scripts/timed.sh "tests with servers and Spark" $(BIN)/pytest -m 'spark or server' $(PARALLEL)
+	@scripts/timed.sh "tests with servers and Spark" $(BIN)/pytest -m 'spark or server' $(PARALLEL) --durations 25
 	@scripts/timed.sh "tests on PySpark $(OLDEST_PYSPARK)" $(MAKE) --no-print-directory test-oldest
 
 test-oldest: $(OLDEST)/installed ## The Spark tests on the oldest supported PySpark

@@ -37,7 +37,8 @@ def rows() -> list[Row]:
         bare_loops(server, filled(server, bodies))  # the server's own warm-up
         spark = session()
         work, peer = "SQS to DataFrame, local[2]", f"bare receive and delete, {PROCESSES} x {THREADS} threads"
-        streamed = read(spark, server, filled(server, bodies), Path(folder))
+        read(spark, server, filled(server, bodies[:PER_TRIGGER]), Path(folder) / "warm")
+        streamed = read(spark, server, filled(server, bodies), Path(folder) / "measured")
         spark.stop()
         bare = bare_loops(server, filled(server, bodies))
         alone = {count: settle(server, bodies[:PUBLISHED], count) for count in IN_FLIGHT}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,10 +14,17 @@ CACHE = Path(__file__).parents[2] / ".cache" / "jars"
 
 
 def jars(pom: Path) -> Path:
-    """The folder with the jars of a pom."""
+    """The folder with the jars of a pom; of several processes that want it, one fetches."""
     folder = CACHE / f"{pom.stem}-{crc32(pom.read_bytes()):08x}"
-    if folder.is_dir():
-        return folder
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            _fetch(pom, folder)
+    return folder
+
+
+def _fetch(pom: Path, folder: Path) -> None:
     if not shutil.which("mvn"):
         raise StartError("Maven is missing, which fetches a server's jars: run scripts/provision.sh")
     partial = folder.with_suffix(".partial")
@@ -27,4 +35,3 @@ def jars(pom: Path) -> Path:
         reason = fetched.stdout.partition("[ERROR] ")[2].partition("\n")[0]
         raise StartError(f"Maven could not fetch the jars of {pom.name}: {reason}")
     partial.rename(folder)
-    return folder
