@@ -56,8 +56,8 @@ def properties(messages: pa.RecordBatch) -> Iterator[pika.BasicProperties]:
 Headers = tuple[tuple[str, str], ...]
 
 #: A delivery: its tag on the channel on which it came, then body, headers, id, count, redelivered and
-#: enqueued_at of `DELIVERIES`. Plain tuples of plain values: the collector does not walk them, and
-#: thousands of pika's objects or of named tuples would cost a tenth of a claim.
+#: enqueued_at of `DELIVERIES`. Plain tuples of plain values, which the collector lets go of
+#: after a few visits; walking thousands of pika's objects or of named tuples costs a tenth of a claim.
 Message = tuple[int, bytes, Headers | None, str | None, int | None, bool, datetime | None]
 
 

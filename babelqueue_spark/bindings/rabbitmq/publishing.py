@@ -78,9 +78,11 @@ class Publisher:
     def _posts(self, queue: str, messages: pa.RecordBatch) -> Iterator[Post]:
         """Posts made while others are on their way; where they go is declared before the first one."""
         delays = pc.fill_null(messages.column("delay"), 0).to_pylist()
-        routes = {delay: self._route(queue, delay) for delay in sorted(set(map(_rounded, delays)))}
-        rows = zip(messages.column("body").to_pylist(), delays, properties(messages), strict=True)
-        return (self._post(routes[_rounded(delay)], body, delay, given) for body, delay, given in rows)
+        rounded = [_rounded(delay) for delay in delays]
+        routes = {delay: self._route(queue, delay) for delay in sorted(set(rounded))}
+        bodies = messages.column("body").to_pylist()
+        rows = zip(map(routes.__getitem__, rounded), bodies, delays, properties(messages), strict=True)
+        return (self._post(*row) for row in rows)
 
     def _post(self, route: tuple[str, str], body: bytes, delay: int, given: pika.BasicProperties) -> Post:
         plugin = delay > 0 and bool(self._options.delayed_exchange)
