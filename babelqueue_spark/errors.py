@@ -18,4 +18,4 @@ class JournalError(BabelQueueError):
 
 
 class DataLossError(JournalError):
-    """Spark asks for messages which the journal no longer holds."""
+    """Spark asks for messages that neither the journal nor the log holds any more."""

@@ -8,13 +8,17 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from babelqueue_spark.bindings import BINDINGS, Binding, BindingConfig, broker_of, create_binding
+import msgspec
+
+from babelqueue_spark.bindings import BINDINGS, BaseBinding, Binding, BindingConfig, broker_of, create_binding
 from babelqueue_spark.bindings.base import DeadLetterStyle
 from babelqueue_spark.errors import OptionError
 
 T = TypeVar("T")
+
+Offsets = str | dict[str, dict[int, int]]
 
 _SPARK_OWN = {"path", "checkpointlocation"}
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -78,6 +82,15 @@ def _style(text: str) -> str:
     return text.strip().lower()
 
 
+def _offsets(text: str) -> Offsets:
+    if text.strip().lower() in ("earliest", "latest"):
+        return text.strip().lower()
+    try:
+        return msgspec.json.decode(text, type=dict[str, dict[int, Annotated[int, msgspec.Meta(ge=-2)]]])
+    except msgspec.DecodeError:
+        raise ValueError("""'earliest', 'latest', or JSON such as {"orders": {"0": 23, "1": -2}}""") from None
+
+
 PARSERS: dict[str, Callable[[str], Any]] = {
     "broker": lambda text: text.strip().lower(),
     "url": str,
@@ -93,11 +106,14 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "deadLetterQueue": str,
     "failOnDataLoss": _flag,
     "allowEmptyListData": _flag,
+    "startingOffsets": _offsets,
+    "endingOffsets": _offsets,
 }
 _CANONICAL = {name.lower(): name for name in PARSERS}
 _READ_ONLY = {
     "journalLocation", "journalRetention", "maxMessagesPerTrigger", "maxBytesPerTrigger", "maxFetchTime",
-    "numPartitions", "visibilityTimeout", "failOnDataLoss", "allowEmptyListData",
+    "numPartitions", "visibilityTimeout", "failOnDataLoss", "allowEmptyListData", "startingOffsets",
+    "endingOffsets",
 }  # fmt: skip
 _WRITE_ONLY = {"deadLetterStyle", "deadLetterQueue"}
 
@@ -113,12 +129,14 @@ class Options:
         journal_location: directory or fsspec URL; None on batch reads and writes.
         journal_retention: seconds for which committed batches stay replayable.
         max_messages, max_bytes, max_fetch_time: bounds of one trigger (messages, bytes, seconds).
-        explicit_max_messages: whether the user set `maxMessagesPerTrigger`.
         num_partitions: most parallel claimers a trigger.
         visibility_timeout: seconds a claim may stay unacknowledged; None = the binding's default.
         dead_letter_style, dead_letter_queue: where dead letters go.
         fail_on_data_loss: whether missing journal content fails the query.
         allow_empty_list_data: read PHP's `"data":[]` as an empty object.
+        starting_offsets, ending_offsets: of a log: `earliest`, `latest`, or queue → partition → offset, where
+            -2 and -1 are those two; None = not given.
+        given: names of the options that were given.
         client_options: what was given as `<broker>.<name>`, names in lower case.
     """
 
@@ -128,7 +146,6 @@ class Options:
     journal_location: str | None = None
     journal_retention: float = 0.0
     max_messages: int = 100_000
-    explicit_max_messages: bool = False
     max_bytes: int = 256 << 20
     max_fetch_time: float = 10.0
     num_partitions: int = field(default_factory=lambda: min(os.cpu_count() or 1, 8))
@@ -137,9 +154,22 @@ class Options:
     dead_letter_queue: str | None = None
     fail_on_data_loss: bool = True
     allow_empty_list_data: bool = False
+    starting_offsets: Offsets | None = None
+    ending_offsets: Offsets | None = None
+    given: frozenset[str] = frozenset()
     client_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def binding(self) -> Binding:
+    def queue_binding(self) -> Binding:
+        """The binding, where messages can be claimed."""
+        binding = self.binding()
+        if not isinstance(binding, Binding):
+            raise OptionError(
+                f"broker '{self.broker}' keeps what was read, so nothing can be taken out of it: read it by "
+                "offsets, with spark.read or spark.readStream"
+            )
+        return binding
+
+    def binding(self) -> BaseBinding:
         """A binding to the broker, with references to secrets resolved on this machine."""
         return create_binding(
             self.broker,
@@ -183,7 +213,7 @@ def _parse(given: Mapping[str, str], *, forbidden: set[str], door: str) -> Optio
     client = _client_options(lowered, broker, forbidden)
     return Options(
         broker=broker,
-        explicit_max_messages="maxMessagesPerTrigger" in values,
+        given=frozenset(values),
         client_options=client,
         **{_field(name): value for name, value in values.items() if name != "broker"},
     )

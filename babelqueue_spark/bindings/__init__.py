@@ -3,10 +3,12 @@
 from babelqueue_spark.bindings.base import (
     DELIVERIES,
     OUTGOING,
+    BaseBinding,
     Binding,
     BindingConfig,
     Capabilities,
     DeadLetterStyle,
+    LogBinding,
 )
 from babelqueue_spark.bindings.registry import BINDINGS, binding_class, broker_of, create_binding
 
@@ -14,10 +16,12 @@ __all__ = [
     "BINDINGS",
     "DELIVERIES",
     "OUTGOING",
+    "BaseBinding",
     "Binding",
     "BindingConfig",
     "Capabilities",
     "DeadLetterStyle",
+    "LogBinding",
     "binding_class",
     "broker_of",
     "create_binding",

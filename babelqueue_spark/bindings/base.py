@@ -1,12 +1,14 @@
 """The contract between the connector and a broker.
 
-A binding turns one broker's client into six verbs: backlog, claim, acknowledge, release, publish
-and browse. Messages cross this border as Arrow record batches, never as objects a row:
-`DELIVERIES` comes in, `OUTGOING` goes out. A binding knows neither the journal nor Spark.
+A binding turns one broker's client into a few verbs. All publish, browse and tell their backlog. One of a
+queue, which forgets what it has delivered, claims, acknowledges and releases (`Binding`); one of a log, which
+does not, reads by offsets (`LogBinding`). Messages cross this border as Arrow record batches, never as
+objects a row: `DELIVERIES` comes in, `OUTGOING` goes out. A binding knows neither the journal nor Spark.
 """
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -59,26 +61,29 @@ class Capabilities:
     """What a broker can do, as data.
 
     Attributes:
-        claim_batch: most messages one `claim` call should ask for.
         publish_batch: most messages one `publish` call should carry.
+        claim_batch: most messages one `claim` call should ask for; 0 where nothing is claimed.
         durable_receipts: a receipt still acknowledges after the connection that claimed it closed.
+        connection_claims: a claim ends with the connection that made it; others get the messages at once.
         publish_once: `publish` with a `marker` puts a repeated batch on the queue only once.
         max_delay: longest delay of a message in milliseconds; 0 = none, None = no limit.
         browse: whether messages can be read without consuming them.
-        ordered: one claimer reads the messages of a queue in the order they were published.
+        ordered: one claimer reads the messages of a queue in the order they were published; of a log, those
+            of a partition.
         keys: the broker keeps a key beside the message.
         headers: the broker keeps headers beside the message.
         native_dead_letters: the broker moves messages to a dead-letter queue by itself.
         duplicate_detection: the broker drops a message whose `meta.id` it has seen.
     """
 
-    claim_batch: int
     publish_batch: int
-    durable_receipts: bool
     publish_once: bool
     max_delay: int | None
     browse: Browse
     ordered: bool
+    claim_batch: int = 0
+    durable_receipts: bool = False
+    connection_claims: bool = False
     keys: bool = False
     headers: bool = False
     native_dead_letters: bool = False
@@ -100,7 +105,7 @@ class BindingConfig:
     client_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-class Binding(ABC):
+class BaseBinding(ABC):
     """One broker, as seen by one reader or writer in one process.
 
     Construction parses the configuration and opens nothing, so that a binding may be built anywhere;
@@ -110,15 +115,81 @@ class Binding(ABC):
 
     name: ClassVar[str]
     capabilities: Capabilities  # of the class; an instance may narrow them
-    lease: float = 0.0
-    """Seconds for which a claim is certainly nobody else's; 0 where it ends with the connection."""
 
     def __init__(self, config: BindingConfig) -> None:
         self.config = config
 
     @abstractmethod
     def backlog(self, queue: str) -> int:
-        """How many messages a claim could get now or soon: ready, due, or left by a dead reader."""
+        """How many messages a reader could get now or soon: ready, due, or left by a dead one."""
+
+    @abstractmethod
+    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+        """Append `OUTGOING` messages in order; returns how many, after the broker has confirmed.
+
+        With `marker` (where `publish_once`), a batch whose marker was published before is not
+        published again, and 0 comes back: messages and marker become visible together or not at all.
+        Markers are 32 characters; those that begin with the same 16 come from one writer, one at a time, and
+        a broker may forget all but the last hundred of them. `BrokerError`, and nothing published, for a
+        delay beyond `max_delay`, or a marker without `publish_once`.
+        """
+
+    @abstractmethod
+    def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
+        """The messages that are ready now, in queue order, consumed by nobody; receipts are null.
+
+        `BrokerError` where `capabilities.browse` is none.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the connection; idempotent."""
+
+    @classmethod
+    def dead_letter_name(cls, queue: str, style: DeadLetterStyle) -> str:
+        """The queue where dead letters of `queue` go: `<queue>.dlq`, or `<queue>.failed`."""
+        return f"{queue}.dlq" if style == "babelqueue" else f"{queue}.failed"
+
+    def identities(self, deliveries: pa.RecordBatch) -> list[str]:
+        """A name a message that its redelivery will share; overridden where the broker gives no id."""
+        return deliveries.column("id").to_pylist()  # type: ignore[no-any-return]
+
+    def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:
+        """The attempts column: the body's count, reconciled by the binding's rule."""
+        del deliveries
+        return body_attempts
+
+    def longest_delay(self, queue: str) -> int | None:
+        """Longest delay of a message in this queue, in milliseconds; 0 = none, None = no limit."""
+        del queue
+        return self.capabilities.max_delay
+
+    def retry_delay(self, queue: str, delay: int, attempts: int) -> int:
+        """Milliseconds a retry waits that shall wait `delay`, after `attempts` tries before it."""
+        del attempts
+        longest = self.longest_delay(queue)
+        return delay if longest is None else min(delay, longest)
+
+    def duplicate_window(self, queue: str) -> float:
+        """Seconds for which the broker drops a message whose id this queue has seen; 0 = it does not."""
+        del queue
+        return 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Binding(BaseBinding):
+    """A queue: what is acknowledged is gone."""
+
+    lease: float = 0.0
+    """Seconds for which a claim is certainly nobody else's; 0 where it ends with the connection.
+
+    Where only messages tell, 0 until the first claim.
+    """
 
     @abstractmethod
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
@@ -140,46 +211,50 @@ class Binding(ABC):
     def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
         """Give claimed messages back unchanged, at once; lapsed claims are passed over."""
 
-    @abstractmethod
-    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
-        """Append `OUTGOING` messages in order; returns how many, after the broker has confirmed.
+    def claimable(self, queue: str) -> bool:
+        """Whether messages of this queue can be claimed; where not, `browse` gives their receipts."""
+        del queue
+        return True
 
-        With `marker` (where `publish_once`), a batch whose marker was published before is not
-        published again, and 0 comes back: messages and marker become visible together or not at all.
-        `BrokerError`, and nothing published, for a delay beyond `max_delay`, or a marker without
-        `publish_once`.
+
+class LogBinding(BaseBinding):
+    """A log: what was read stays, in partitions, under offsets that grow."""
+
+    @abstractmethod
+    def beginnings(self, queue: str) -> dict[int, int]:
+        """Partition → offset of the first message that is still there; empty where there is no such log."""
+
+    @abstractmethod
+    def ends(self, queue: str) -> dict[int, int]:
+        """Partition → offset behind the last message that may be read now."""
+
+    def newest(self, queue: str) -> dict[int, int]:
+        """Partition → offset behind the last message, whether it may be read now or later."""
+        return self.ends(queue)
+
+    @abstractmethod
+    def read(self, queue: str, partition: int, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        """`DELIVERIES` from offset `first` up to `last`, which is not read; receipts are null.
+
+        `DataLossError` where the first ones are gone.
         """
 
     @abstractmethod
+    def note(self, queue: str, offsets: Mapping[int, int]) -> None:
+        """Tell outside monitors how far a reader has come; nothing depends on it."""
+
+    def home(self, queue: str) -> str:
+        """The queue whose messages these are, where `queue` only keeps them for a while."""
+        return queue
+
+    def backlog(self, queue: str) -> int:
+        beginnings = self.beginnings(queue)
+        return sum(max(0, end - beginnings.get(part, 0)) for part, end in self.ends(queue).items())
+
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
-        """The messages that are ready now, in queue order, consumed by nobody; receipts are null.
-
-        `BrokerError` where `capabilities.browse` is none.
-        """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Release the connection; idempotent."""
-
-    @classmethod
-    @abstractmethod
-    def dead_letter_name(cls, queue: str, style: DeadLetterStyle) -> str:
-        """The queue where dead letters of `queue` go."""
-
-    def identities(self, deliveries: pa.RecordBatch) -> list[str]:
-        """A name a message that its redelivery will share; overridden where the broker gives no id."""
-        return deliveries.column("id").to_pylist()  # type: ignore[no-any-return]
-
-    def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:
-        """The attempts column: the body's count, reconciled by the binding's rule."""
-        del deliveries
-        return body_attempts
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        beginnings = self.beginnings(queue)
+        for partition, end in self.ends(queue).items():
+            yield from self.read(queue, partition, beginnings.get(partition, 0), end)
 
 
 def empty_deliveries() -> pa.RecordBatch:
@@ -189,8 +264,17 @@ def empty_deliveries() -> pa.RecordBatch:
 
 def deliveries(rows: int, **columns: Any) -> pa.RecordBatch:
     """A `DELIVERIES` batch of `rows` rows; columns left out are null."""
+    return _batch(DELIVERIES, rows, columns)
+
+
+def outgoing(rows: int, **columns: Any) -> pa.RecordBatch:
+    """An `OUTGOING` batch of `rows` rows; columns left out are null."""
+    return _batch(OUTGOING, rows, columns)
+
+
+def _batch(schema: pa.Schema, rows: int, columns: Mapping[str, Any]) -> pa.RecordBatch:
     arrays = []
-    for column in DELIVERIES:
+    for column in schema:
         values = columns.get(column.name)
         if values is None:
             arrays.append(pa.nulls(rows, column.type))
@@ -198,7 +282,16 @@ def deliveries(rows: int, **columns: Any) -> pa.RecordBatch:
             arrays.append(values.cast(column.type))
         else:
             arrays.append(pa.array(values, column.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=DELIVERIES)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def names_by_content(deliveries: pa.RecordBatch) -> list[str]:
+    """Digests of id and body, for `identities` where the broker has no name of its own for a message."""
+    pairs = zip(*(deliveries.column(name).to_pylist() for name in ("id", "body")), strict=True)
+    return [
+        hashlib.blake2b((name or "").encode() + b"\0" + body, digest_size=16).hexdigest()
+        for name, body in pairs
+    ]
 
 
 def total_bytes(batch: pa.RecordBatch) -> int:

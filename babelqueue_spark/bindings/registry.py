@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 
-from babelqueue_spark.bindings.base import Binding, BindingConfig
+from babelqueue_spark.bindings.base import BaseBinding, BindingConfig
 from babelqueue_spark.errors import OptionError
 
 
@@ -38,6 +38,15 @@ BINDINGS: dict[str, Entry] = {
         "babelqueue_spark.bindings.rabbitmq:RabbitBinding", "rabbitmq", ("amqp", "amqps"), "pika"
     ),
     "sqs": Entry("babelqueue_spark.bindings.sqs:SqsBinding", "sqs", ("sqs",), "boto3"),
+    "pulsar": Entry("babelqueue_spark.bindings.pulsar:PulsarBinding", "pulsar", ("pulsar",), "pulsar"),
+    "kafka": Entry("babelqueue_spark.bindings.kafka:KafkaBinding", "kafka", ("kafka",), "confluent_kafka"),
+    "servicebus": Entry(
+        "babelqueue_spark.bindings.servicebus:ServiceBusBinding",
+        "servicebus",
+        ("sb", "servicebus", "azureservicebus", "endpoint=sb"),
+        "azure",
+    ),
+    "artemis": Entry("babelqueue_spark.bindings.artemis:ArtemisBinding", "artemis", ("artemis",), "proton"),
 }
 
 
@@ -47,14 +56,14 @@ def broker_of(url: str) -> str | None:
     return next((name for name, entry in BINDINGS.items() if scheme in entry.schemes), None)
 
 
-def binding_class(broker: str) -> type[Binding]:
+def binding_class(broker: str) -> type[BaseBinding]:
     """The binding of a broker; `OptionError` when it is unknown or its client is not installed."""
     if broker not in BINDINGS:
         raise OptionError(f"broker '{broker}' is unknown: use one of {', '.join(sorted(BINDINGS))}")
     entry = BINDINGS[broker]
     module, _, name = entry.target.partition(":")
     try:
-        loaded: type[Binding] = getattr(import_module(module), name)
+        loaded: type[BaseBinding] = getattr(import_module(module), name)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != entry.client:
             raise
@@ -65,6 +74,6 @@ def binding_class(broker: str) -> type[Binding]:
     return loaded
 
 
-def create_binding(broker: str, config: BindingConfig) -> Binding:
+def create_binding(broker: str, config: BindingConfig) -> BaseBinding:
     """A binding for one reader or writer; nothing is connected yet."""
     return binding_class(broker)(config)

@@ -30,7 +30,6 @@ Options, as ``rabbitmq.<name>``:
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterator, Sequence
 
@@ -41,8 +40,8 @@ from babelqueue_spark.bindings.base import (
     Binding,
     BindingConfig,
     Capabilities,
-    DeadLetterStyle,
     empty_deliveries,
+    names_by_content,
 )
 from babelqueue_spark.bindings.rabbitmq.link import Done, Inbox, Link
 from babelqueue_spark.bindings.rabbitmq.messages import Message, received, tags
@@ -68,6 +67,7 @@ class RabbitBinding(Binding):
         claim_batch=20_000,
         publish_batch=20_000,
         durable_receipts=False,
+        connection_claims=True,
         publish_once=False,
         max_delay=LONGEST_DELAY,
         browse="intrusive",
@@ -142,15 +142,9 @@ class RabbitBinding(Binding):
         """Close the connection; what is claimed goes back."""
         self._link.close()
 
-    @classmethod
-    def dead_letter_name(cls, queue: str, style: DeadLetterStyle) -> str:
-        """`<queue>.dlq`, or `<queue>.failed`."""
-        return f"{queue}.dlq" if style == "babelqueue" else f"{queue}.failed"
-
     def identities(self, deliveries: pa.RecordBatch) -> list[str]:
         """Digests of body and `message_id`: RabbitMQ has no name for a message."""
-        columns = (deliveries.column(name).to_pylist() for name in ("id", "body"))
-        return [_digest(name or "", body) for name, body in zip(*columns, strict=True)]
+        return names_by_content(deliveries)
 
     def _window(self, messages: int, max_bytes: int) -> int:
         """How many messages may come before we look at their sizes again."""
@@ -228,7 +222,3 @@ def _within(
             return count, size
         size = grown
     return len(arrived), size
-
-
-def _digest(name: str, body: bytes) -> str:
-    return hashlib.blake2b(name.encode() + b"\0" + body, digest_size=16).hexdigest()

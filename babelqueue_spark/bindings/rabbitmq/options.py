@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,21 +10,8 @@ from urllib.parse import urlsplit
 import pika
 
 from babelqueue_spark.bindings.base import BindingConfig
+from babelqueue_spark.bindings.values import flag, seconds, tls_context, value_of
 from babelqueue_spark.errors import OptionError
-
-
-def _flag(text: str) -> bool:
-    if text.strip().lower() not in ("true", "false"):
-        raise ValueError(text)
-    return text.strip().lower() == "true"
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value < 86_400:
-        raise ValueError(text)
-    return value
-
 
 OWN_OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "exchange": str,
@@ -36,9 +22,9 @@ OWN_OPTIONS: Mapping[str, Callable[[str], Any]] = {
 
 CLIENT_OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "heartbeat": int,
-    "blocked_connection_timeout": _seconds,
-    "socket_timeout": _seconds,
-    "stack_timeout": _seconds,
+    "blocked_connection_timeout": seconds,
+    "socket_timeout": seconds,
+    "stack_timeout": seconds,
 }
 
 TLS_OPTIONS: Mapping[str, Callable[[str], Any]] = {
@@ -46,10 +32,8 @@ TLS_OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "ssl_certfile": str,
     "ssl_keyfile": str,
     "ssl_password": str,
-    "ssl_check_hostname": _flag,
+    "ssl_check_hostname": flag,
 }
-
-_TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 _DEFAULTS = {"blocked_connection_timeout": 60.0, "socket_timeout": 10.0, "stack_timeout": 15.0}
 
@@ -111,24 +95,8 @@ class RabbitOptions:
                 setattr(parameters, name, value)
         parameters.client_properties = {"connection_name": self.client_name}
         if self.tls:
-            parameters.ssl_options = pika.SSLOptions(self._context(), parameters.host)
+            parameters.ssl_options = pika.SSLOptions(tls_context("rabbitmq", self.tls), parameters.host)
         return parameters
-
-    def _context(self) -> ssl.SSLContext:
-        tls = self.tls
-        try:
-            context = ssl.create_default_context(cafile=tls.get("ssl_ca_certs"))
-            context.check_hostname = tls.get("ssl_check_hostname", True)
-            if "ssl_certfile" in tls:
-                password = tls.get("ssl_password", "")  # None would ask at the terminal
-                context.load_cert_chain(tls["ssl_certfile"], tls.get("ssl_keyfile"), password)
-        except OSError as error:
-            given = [f"rabbitmq.{name}" for name in tls if name in _TLS_FILES]
-            raise OptionError(
-                f"the files of {', '.join(given)} cannot be used ({error.strerror}): "
-                "they must be PEM, and exist on the driver and on the executors"
-            ) from None
-        return context
 
 
 def _address(url: str) -> tuple[str, bool]:
@@ -155,8 +123,5 @@ def _typed(options: Mapping[str, str], *, tls: bool) -> dict[str, Any]:
             raise OptionError(f"rabbitmq.{name} is unknown: use one of {', '.join(sorted(known))}")
         if name in TLS_OPTIONS and not tls:
             raise OptionError(f"rabbitmq.{name} needs a URL that starts with amqps://")
-        try:
-            typed[name] = known[name](text)
-        except ValueError:
-            raise OptionError(f"rabbitmq.{name} has a value that cannot be used") from None
+        typed[name] = value_of("rabbitmq", name, text, known[name])
     return typed

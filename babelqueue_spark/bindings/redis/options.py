@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 from babelqueue_spark.bindings.base import BindingConfig
+from babelqueue_spark.bindings.values import value_of
 from babelqueue_spark.errors import OptionError
 
 DEFAULT_VISIBILITY = 90
@@ -143,8 +144,5 @@ def _typed(options: Mapping[str, str], *, tls: bool) -> dict[str, Any]:
             raise OptionError(f"redis.{name} is unknown: use one of {', '.join(sorted(known))}")
         if name in TLS_OPTIONS and not tls:
             raise OptionError(f"redis.{name} needs a URL that starts with rediss://")
-        try:
-            typed[name] = known[name](text)
-        except ValueError:
-            raise OptionError(f"redis.{name} has a value that cannot be used") from None
+        typed[name] = value_of("redis", name, text, known[name])
     return typed

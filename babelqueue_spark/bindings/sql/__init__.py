@@ -161,6 +161,10 @@ class SqlBinding(Binding):
         """Close the connection."""
         self._database.close()
 
+    def claimable(self, queue: str) -> bool:
+        """Not in the failed table, which has no reservation columns."""
+        return not _is_failed(queue)
+
     @classmethod
     def dead_letter_name(cls, queue: str, style: DeadLetterStyle) -> str:
         """`<queue>.dlq`, or `failed/<queue>`: the rows of the failed table with that queue."""

@@ -64,6 +64,8 @@ __all__ = ["SqsBinding"]
 _DRY = 2
 """So many empty receives one after the other end a claim: one alone may have asked the wrong servers."""
 
+_DUPLICATE_SECONDS = 300.0
+
 _Taken = tuple[float, dict[str, Any]]
 """When the claim of a received message lapses, and the message."""
 
@@ -186,6 +188,14 @@ class SqsBinding(Binding):
         """`<queue>-dlq`, or `<queue>_failed`, before `.fifo`; of a URL or an ARN one of the same kind."""
         suffix = "-dlq" if style == "babelqueue" else "_failed"
         return f"{queue.removesuffix('.fifo')}{suffix}{'.fifo' if is_fifo(queue) else ''}"
+
+    def longest_delay(self, queue: str) -> int | None:
+        """None at all for a single message of a FIFO queue."""
+        return 0 if is_fifo(queue) else self.capabilities.max_delay
+
+    def duplicate_window(self, queue: str) -> float:
+        """Five minutes in a FIFO queue."""
+        return _DUPLICATE_SECONDS if is_fifo(queue) else 0.0
 
     def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:
         """The larger of the body's count and the deliveries before this one, as far as they are known."""

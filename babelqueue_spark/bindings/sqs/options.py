@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from babelqueue_spark.bindings.base import BindingConfig
+from babelqueue_spark.bindings.values import values_of
 from babelqueue_spark.errors import OptionError
 
 DEFAULT_VISIBILITY = 90.0
@@ -119,21 +120,21 @@ class SqsOptions:
     @classmethod
     def parse(cls, config: BindingConfig) -> SqsOptions:
         """Read a configuration; `OptionError` for what is unknown or cannot be used."""
-        values = _typed({**_of_url(config.url), **config.client_options})
-        values.pop("wait_time", None)  # the SDK's long polling: a claim never waits
-        visibility = values.pop("visibility_timeout", DEFAULT_VISIBILITY)
+        given = values_of("sqs", {**_of_url(config.url), **config.client_options}, _OPTIONS)
+        given.pop("wait_time", None)  # the SDK's long polling: a claim never waits
+        visibility = given.pop("visibility_timeout", DEFAULT_VISIBILITY)
         if config.visibility_timeout is not None:
             visibility = config.visibility_timeout
         if not 0 < visibility <= LONGEST_VISIBILITY:
             raise OptionError(f"sqs: the visibility timeout must be 1 to {LONGEST_VISIBILITY} seconds")
-        credentials = {f"aws_{name}": values.pop(name) for name in _CREDENTIALS if name in values}
+        credentials = {f"aws_{name}": given.pop(name) for name in _CREDENTIALS if name in given}
         if ("aws_access_key_id" in credentials) != ("aws_secret_access_key" in credentials):
             raise OptionError("sqs.access_key_id and sqs.secret_access_key are needed together")
         return cls(
-            address=_address(values),
+            address=_address(given),
             credentials=credentials,
             visibility=math.ceil(visibility),
-            **values,
+            **given,
         )
 
 
@@ -154,18 +155,6 @@ def _of_url(url: str) -> dict[str, str]:
     if parts.hostname:
         options["region"] = parts.hostname
     return options
-
-
-def _typed(options: Mapping[str, str]) -> dict[str, Any]:
-    typed = {}
-    for name, text in options.items():
-        if name not in _OPTIONS:
-            raise OptionError(f"sqs.{name} is unknown: use one of {', '.join(sorted(_OPTIONS))}")
-        try:
-            typed[name] = _OPTIONS[name](text)
-        except ValueError:
-            raise OptionError(f"sqs.{name} has a value that cannot be used") from None
-    return typed
 
 
 def _address(values: Mapping[str, Any]) -> str:

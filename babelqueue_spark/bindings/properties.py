@@ -1,0 +1,31 @@
+"""The contract's properties as text, as Pulsar and Kafka have them beside a body."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def projections(envelopes: pa.RecordBatch) -> Iterator[dict[str, str]]:
+    """What the contract shows of each decoded envelope, without what it lacks."""
+    meta = envelopes.column("meta")
+    contract = {
+        "bq-job": envelopes.column("job"),
+        "bq-trace-id": envelopes.column("trace_id"),
+        "bq-message-id": pc.struct_field(meta, "id"),
+        "bq-schema-version": pc.struct_field(meta, "schema_version").cast(pa.string()),
+        "bq-source-lang": pc.struct_field(meta, "lang"),
+        "bq-attempts": envelopes.column("attempts").cast(pa.string()),
+    }
+    for values in zip(*(column.to_pylist() for column in contract.values()), strict=True):
+        yield {name: value for name, value in zip(contract, values, strict=True) if value}
+
+
+def whole_numbers(texts: pa.StringArray) -> pa.Int32Array:
+    """The numbers that texts are: null where one is not of ASCII digits alone, or goes beyond 32 bits."""
+    digits = pc.ascii_ltrim(pc.if_else(pc.match_substring_regex(texts, "^[0-9]+$"), texts, None), "0")
+    numbers = pc.if_else(pc.less_equal(pc.binary_length(digits), 10), digits, None)
+    numbers = pc.if_else(pc.equal(numbers, ""), "0", numbers).cast(pa.int64())
+    return pc.if_else(pc.less(numbers, 2**31), numbers, None).cast(pa.int32())
