@@ -37,7 +37,8 @@ CLOCK_SKEW = 5.0
 REDELIVERY_MEMORY = 3600.0
 """Seconds for which a message that may still be redelivered is remembered after its batch was committed."""
 
-Identities = Callable[[pa.RecordBatch], list[str]]
+Identities = Callable[[str, pa.RecordBatch], list[str]]
+"""Names the deliveries of a queue as their redeliveries will be named, and no message of another queue."""
 
 _REPEATED = "repeated"
 
@@ -62,11 +63,13 @@ class Holding:
     """What one partition claimed, as its segment keeps it.
 
     Attributes:
+        queue: where they were claimed.
         claimed: the deliveries, all of them.
         repeated: for each batch a mask of the redeliveries of messages that are journalled elsewhere.
         lapses_at: epoch seconds before which the broker cannot have delivered them to anybody else.
     """
 
+    queue: str
     claimed: Sequence[pa.RecordBatch]
     repeated: Sequence[pa.BooleanArray]
     lapses_at: float
@@ -80,6 +83,10 @@ class Holding:
     def redelivered(self) -> list[pa.RecordBatch]:
         """The deliveries that Spark has seen or will see from elsewhere."""
         return self._those(self.repeated)
+
+    def names(self, batches: Iterable[pa.RecordBatch], identities: Identities) -> Counter[str]:
+        """Identities of some of the deliveries, each with how often it is there."""
+        return Counter(name for batch in batches for name in identities(self.queue, batch))
 
     def _those(self, masks: Iterable[pa.BooleanArray]) -> list[pa.RecordBatch]:
         chosen = [
@@ -103,14 +110,15 @@ class Segment:
             return None
         with pa.ipc.open_file(pa.BufferReader(content)) as reader:
             batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-            lapses_at = float(reader.schema.metadata[b"lapses_at"])
+            metadata = reader.schema.metadata
         claimed = [batch.drop_columns([_REPEATED]).replace_schema_metadata(None) for batch in batches]
-        return Holding(claimed, [batch.column(_REPEATED) for batch in batches], lapses_at)
+        repeated = [batch.column(_REPEATED) for batch in batches]
+        return Holding(metadata[b"queue"].decode(), claimed, repeated, float(metadata[b"lapses_at"]))
 
     def write(self, holding: Holding, schema: pa.Schema) -> bool:
         """Journal what was claimed (batches of `schema`), whole and durable; False when another was first."""
         writer_id = uuid.uuid4().hex
-        metadata = {"lapses_at": repr(holding.lapses_at), "writer": writer_id}
+        metadata = {"queue": holding.queue, "lapses_at": repr(holding.lapses_at), "writer": writer_id}
         schema = schema.append(pa.field(_REPEATED, pa.bool_())).with_metadata(metadata)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
@@ -161,7 +169,7 @@ class Segment:
             return Counter()
         lapsed = holding.lapses_at < now + CLOCK_SKEW
         claimed = holding.claimed if lapsed else []
-        return _difference(_named(claimed, identities), _named(holding.redelivered, identities))
+        return _difference(holding.names(claimed, identities), holding.names(holding.redelivered, identities))
 
 
 class Journal:
@@ -329,10 +337,6 @@ def _partitions(names: Iterable[str], suffix: str) -> list[int]:
 
 def _encode(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
-
-
-def _named(batches: Iterable[pa.RecordBatch], identities: Identities) -> Counter[str]:
-    return Counter(name for batch in batches for name in identities(batch))
 
 
 def _balance(mark: dict[str, Any]) -> Counter[str]:

@@ -12,7 +12,7 @@ from babelqueue_spark.bindings import binding_class
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.options import Options
 from babelqueue_spark.source.columns import to_rows
-from babelqueue_spark.source.plan import QueueShare
+from babelqueue_spark.source.plan import QueueShare, check_no_offsets
 
 
 class QueueReader(DataSourceReader):
@@ -23,6 +23,7 @@ class QueueReader(DataSourceReader):
             raise OptionError(
                 f"broker '{options.broker}' cannot be read without consuming: use spark.readStream"
             )
+        check_no_offsets(options)
         self._options = options
         self._schema = schema
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from babelqueue_spark.bindings import DELIVERIES, Binding
 from babelqueue_spark.bindings.base import total_bytes
 from babelqueue_spark.errors import BabelQueueError, JournalError
-from babelqueue_spark.journal import CLOCK_SKEW, Holding, Journal, Segment
+from babelqueue_spark.journal import CLOCK_SKEW, Holding, Identities, Journal, Segment
 from babelqueue_spark.options import Options
 from babelqueue_spark.source.plan import Claim
 
@@ -31,7 +31,7 @@ def deliveries_of(claim: Claim, options: Options, journal: Journal, binding: Bin
     if holding is None:
         holding = _claim_into(segment, claim, options, journal, binding)
         if holding is not None:
-            _settle(segment, claim.queue, holding, binding, connected=True)
+            _settle(segment, holding, binding, connected=True)
             return holding.fresh
         holding = segment.read()
     if holding is None:
@@ -40,7 +40,7 @@ def deliveries_of(claim: Claim, options: Options, journal: Journal, binding: Bin
             "another attempt and cannot be read yet; the task is to be repeated"
         )
     if not segment.acknowledged():
-        _settle(segment, claim.queue, holding, binding, connected=False)
+        _settle(segment, holding, binding, connected=False)
     return holding.fresh
 
 
@@ -56,7 +56,7 @@ def _claim_into(
     claimed: list[pa.RecordBatch] = []
     try:
         claimed.extend(_take(claim, options, binding))
-        holding = Holding(claimed, _redeliveries(claimed, claim, journal, binding), lapses_at)
+        holding = Holding(claim.queue, claimed, _redeliveries(claimed, claim, journal, binding), lapses_at)
     except BaseException:
         _release(claim.queue, claimed, binding)
         raise
@@ -74,9 +74,7 @@ def _claim_into(
 
 
 def _take(claim: Claim, options: Options, binding: Binding) -> Iterator[pa.RecordBatch]:
-    # A claim that lapsed while this task goes on could be claimed by it again.
-    longest = binding.lease / 2 if binding.lease else options.max_fetch_time
-    deadline = time.monotonic() + min(options.max_fetch_time, longest)
+    started = time.monotonic()
     messages, max_bytes = claim.messages, claim.max_bytes
     while messages > 0 and max_bytes > 0:
         batch = binding.claim(claim.queue, min(messages, binding.capabilities.claim_batch), max_bytes)
@@ -85,7 +83,9 @@ def _take(claim: Claim, options: Options, binding: Binding) -> Iterator[pa.Recor
         yield batch
         messages -= batch.num_rows
         max_bytes -= total_bytes(batch)
-        if time.monotonic() > deadline:
+        # A claim that lapsed while this task goes on could be claimed by it again.
+        longest = binding.lease / 2 if binding.lease else options.max_fetch_time
+        if time.monotonic() - started > min(options.max_fetch_time, longest):
             return
 
 
@@ -96,14 +96,19 @@ def _redeliveries(
     known: Counter[str] = Counter()
     if any(_may_repeat(batch) for batch in claimed):
         known = journal.redeliveries(
-            claim.committed, claim.batch, claim.index, binding.identities, now=time.time()
+            claim.committed, claim.batch, claim.index, _identities(binding), now=time.time()
         )
     if not known:
         return [pa.repeat(pa.scalar(False), batch.num_rows) for batch in claimed]
-    masks = [_known_among(batch, binding.identities(batch), known) for batch in claimed]
+    masks = [_known_among(batch, _identities(binding)(claim.queue, batch), known) for batch in claimed]
     count = sum(mask.true_count for mask in masks)
     logger.info("queue %s: recognised %d redeliveries of journalled messages", claim.queue, count)
     return masks
+
+
+def _identities(binding: Binding) -> Identities:
+    """Those of the binding, and the queue, within which alone they are unique."""
+    return lambda queue, batch: [f"{queue} {name}" for name in binding.identities(batch)]
 
 
 def _known_among(batch: pa.RecordBatch, names: list[str], known: Counter[str]) -> pa.BooleanArray:
@@ -128,32 +133,36 @@ def _repeatable(batch: pa.RecordBatch) -> pa.BooleanArray:
     return pc.fill_null(batch.column("redelivered"), True)
 
 
-def _settle(segment: Segment, queue: str, holding: Holding, binding: Binding, *, connected: bool) -> None:
-    lost = _acknowledge(queue, holding, binding, connected=connected)
-    repeated = [name for batch in holding.redelivered for name in binding.identities(batch)]
+def _settle(segment: Segment, holding: Holding, binding: Binding, *, connected: bool) -> None:
+    lost = _acknowledge(holding, binding, connected=connected)
+    repeated = holding.names(holding.redelivered, _identities(binding))
     segment.mark_acknowledged(sum(batch.num_rows for batch in holding.claimed), lost, repeated)
 
 
-def _acknowledge(queue: str, holding: Holding, binding: Binding, *, connected: bool) -> list[str]:
+def _acknowledge(holding: Holding, binding: Binding, *, connected: bool) -> Counter[str]:
     """Acknowledge what is journalled; the identities of those which the broker delivers again.
 
     The attempt that claimed is `connected`; another one repeats the acknowledge when that died, or is not
     done yet. While claims cannot have lapsed, what is not there any more was acknowledged by the other.
+    Where they end with the connection, they may have been on their way to somebody else by then.
     """
     if not (connected or binding.capabilities.durable_receipts):
-        return [name for batch in holding.claimed for name in binding.identities(batch)]
+        return holding.names(holding.claimed, _identities(binding))
     live = time.time() < holding.lapses_at - CLOCK_SKEW
-    lost: list[str] = []
+    left: list[pa.RecordBatch] = []
     for batch in holding.claimed:
-        removed = binding.acknowledge(queue, batch)
-        if not live and not pc.all(removed).as_py():
-            lost += binding.identities(batch.filter(pc.invert(removed)))
+        removed = binding.acknowledge(holding.queue, batch)
+        if not connected and binding.capabilities.connection_claims:
+            left.append(batch)
+        elif not live and not pc.all(removed).as_py():
+            left.append(batch.filter(pc.invert(removed)))
+    lost = holding.names(left, _identities(binding))
     if lost:
         logger.warning(
             "queue %s: %d messages were journalled, but not acknowledged before their claims lapsed: if they "
             "are delivered again they are recognised; raise visibilityTimeout if this happens often",
-            queue,
-            len(lost),
+            holding.queue,
+            lost.total(),
         )
     return lost
 

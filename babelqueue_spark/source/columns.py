@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from babelqueue_spark.bindings import Binding
+from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.envelope.typed import typed
 from babelqueue_spark.errors import OptionError
@@ -111,7 +111,7 @@ def check_data(wanted: DataType) -> None:
 
 
 def to_rows(
-    deliveries: pa.RecordBatch, queue: str, binding: Binding, wanted: StructType, allow_list_data: bool
+    deliveries: pa.RecordBatch, queue: str, binding: BaseBinding, wanted: StructType, allow_list_data: bool
 ) -> pa.RecordBatch:
     """Deliveries as the wanted columns, a row each, in Spark's Arrow types.
 

@@ -8,11 +8,19 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
+from babelqueue_spark.errors import OptionError
 from babelqueue_spark.options import Options
 
 VERSION = 1
 _WORTH_A_PARTITION = 1000
 """Messages below which another claimer costs more than it brings."""
+
+
+def check_no_offsets(options: Options) -> None:
+    """`OptionError` where offsets are given, which queues have not."""
+    given = next((name for name in ("startingOffsets", "endingOffsets") if name in options.given), None)
+    if given:
+        raise OptionError(f"option '{given}' has no meaning for broker '{options.broker}': remove it")
 
 
 @dataclass

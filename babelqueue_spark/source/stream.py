@@ -18,18 +18,12 @@ from babelqueue_spark.journal import Journal
 from babelqueue_spark.options import Options
 from babelqueue_spark.source.claiming import deliveries_of
 from babelqueue_spark.source.columns import to_rows
-from babelqueue_spark.source.plan import Claim, claims, offset, plan_reads
-
-try:
-    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
-except ImportError:  # PySpark 4.1 knows neither this trigger nor read limits in Python
-    SupportsTriggerAvailableNow = object  # type: ignore[assignment,misc]
+from babelqueue_spark.source.pace import Pace, SupportsTriggerAvailableNow
+from babelqueue_spark.source.plan import Claim, check_no_offsets, claims, offset, plan_reads
 
 logger = logging.getLogger(__name__)
 
 _ROWS_PER_BATCH = 10_000
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
-"""Seconds between two looks at an idle queue, whatever the trigger's pace."""
 
 
 class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -45,6 +39,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "option 'journalLocation' is required for streaming reads: a directory (or fsspec URL) "
                 "that driver and executors share, one for each query"
             )
+        check_no_offsets(options)
         self._options = options
         self._schema = schema
         self._planner: _Planner | None = None
@@ -98,7 +93,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Claim, journal, acknowledge, yield; a replay yields what the journal holds."""
         assert isinstance(partition, Claim)
         journal = Journal(str(self._options.journal_location))
-        with self._options.binding() as binding:
+        with self._options.queue_binding() as binding:
             for batch in deliveries_of(partition, self._options, journal, binding):
                 for first in range(0, batch.num_rows, _ROWS_PER_BATCH):
                     yield to_rows(
@@ -120,15 +115,14 @@ class _Planner:
         self.backlog: dict[str, int] = dict.fromkeys(options.queue, 0)
         self._options = options
         self._journal = Journal(str(options.journal_location))
-        self._binding: Binding = options.binding()
+        self._binding: Binding = options.queue_binding()
         self._owner = False
         self._end: dict[str, Any] | None = None
         self._committed = 0
         self._first_plan = True
         self._target: dict[str, int] | None = None
         self._planned_here: set[int] = set()
-        self._pause = 0.0
-        self._next_look = 0.0
+        self._pace = Pace()
 
     def close(self) -> None:
         self._binding.close()
@@ -143,7 +137,7 @@ class _Planner:
     def latest_offset(self, start: dict[str, Any] | None, *, unlimited: bool) -> dict[str, Any]:
         self._own()
         known = start or self._end or self._last_planned()
-        if self._target is None and time.monotonic() < self._next_look:
+        if self._target is None and self._pace.resting():
             return known
         self._journal.check_owner()
         known = self._not_cleaned(known)
@@ -151,7 +145,7 @@ class _Planner:
         planned = self._journal.plan(int(known["batch"]) + 1)
         if planned is None:
             planned = self._plan_next(int(known["batch"]) + 1, self._budget(unlimited))
-        self._pace(idle=planned is None)
+        self._pace.looked(idle=planned is None)
         return planned or known
 
     def _last_planned(self) -> dict[str, Any]:
@@ -245,13 +239,10 @@ class _Planner:
 
     def _budget(self, unlimited: bool) -> int | None:
         without_admission_control = not hasattr(DataSourceStreamReader, "getDefaultReadLimit")
-        if without_admission_control and self._first_plan and not self._options.explicit_max_messages:
+        bounded = "maxMessagesPerTrigger" in self._options.given
+        if without_admission_control and self._first_plan and not bounded:
             return None
         return None if unlimited and self._target is None else self._options.max_messages
 
     def _look(self) -> None:
         self.backlog = {queue: self._binding.backlog(queue) for queue in self._options.queue}
-
-    def _pace(self, *, idle: bool) -> None:
-        self._pause = min(max(self._pause * 2, _SHORTEST_PAUSE), _LONGEST_PAUSE) if idle else 0.0
-        self._next_look = time.monotonic() + self._pause

@@ -25,7 +25,7 @@ def batch(*bodies: bytes) -> pa.RecordBatch:
     return deliveries(len(bodies), body=list(bodies), id=[body.decode() for body in bodies])
 
 
-def names(deliveries: pa.RecordBatch) -> list[str]:
+def names(_: str, deliveries: pa.RecordBatch) -> list[str]:
     return deliveries.column("id").to_pylist()
 
 
@@ -35,13 +35,13 @@ def write(journal: Journal, number: int, partition: int, *bodies: bytes, lapses_
 
 def holding(*bodies: bytes, repeated: tuple[bytes, ...] = (), lapses_at: float = 0.0) -> Holding:
     mask = pa.array([body in repeated for body in bodies], pa.bool_())
-    return Holding([batch(*bodies)], [mask], lapses_at)
+    return Holding("orders", [batch(*bodies)], [mask], lapses_at)
 
 
 def read(journal: Journal, number: int, partition: int) -> list[str] | None:
     """The names of what Spark gets to see of a segment, or None when it is not written."""
     found = journal.segment(number, partition).read()
-    return None if found is None else [name for batch in found.fresh for name in names(batch)]
+    return None if found is None else [name for batch in found.fresh for name in names(found.queue, batch)]
 
 
 @pytest.fixture(scope="class")
@@ -93,11 +93,12 @@ class TestSegments:
         assert journal.segment(1, 0).write(held, DELIVERIES)
         found = journal.segment(1, 0).read()
         assert found is not None
-        assert (found.claimed, found.lapses_at) == ([batch(b"a", b"b", b"c")], NOW)
+        assert (found.queue, found.lapses_at) == ("orders", NOW)
+        assert found.claimed == [batch(b"a", b"b", b"c")]
         assert (found.fresh, found.redelivered) == ([batch(b"a", b"c")], [batch(b"b")])
 
     def test_empty_segment_is_written_and_stays_empty(self, journal: Journal) -> None:
-        assert journal.segment(1, 0).write(Holding([], [], 0.0), DELIVERIES)
+        assert journal.segment(1, 0).write(Holding("orders", [], [], 0.0), DELIVERIES)
         assert read(journal, 1, 0) == []
         assert not write(journal, 1, 0, b"late")
 

@@ -101,6 +101,21 @@ def test_a_second_acknowledge_does_not_take_messages_for_lost(url: str, queue: s
     assert attempt(url, queue, location, 0, batch=2) == bodies
 
 
+def test_the_same_message_in_another_queue_is_another_message(
+    url: str, queue: str, location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two queues of a query, and an acknowledge whose answer was lost in one of them."""
+    other, body = f"{queue}-other", envelope(1)
+    for each in (queue, other):
+        publish(url, each, [body])
+    kind = type(read_options({"url": url, "queue": queue}).binding())
+    with monkeypatch.context() as lost:
+        acknowledge = kind.acknowledge
+        lost.setattr(kind, "acknowledge", lambda *given: pc.invert(acknowledge(*given)))
+        assert attempt(url, queue, location, 0, "4s") == [body]
+    assert attempt(url, other, location, 1) == [body]
+
+
 def test_a_first_delivery_is_not_taken_for_a_redelivery(
     rabbitmq_server: RabbitServer, queue: str, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
