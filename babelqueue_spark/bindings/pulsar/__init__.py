@@ -1,0 +1,314 @@
+"""Apache Pulsar topics, plain and partitioned, by a Shared subscription.
+
+=================== =========================================================================
+Feature             Pulsar
+=================== =========================================================================
+Claim               by a consumer of the subscription; back when its connection ends
+Receipts            durable: another process may acknowledge, by the message's id
+Order               none: a Shared subscription deals messages out
+Delay               milliseconds, as exact as the broker's tick (a second by default)
+Headers, keys       properties with those of the contract; the partition key
+Browse              exact, by a reader, with the admin endpoint; without it intrusive: messages
+                    are taken, and put back uncounted
+Publish once        no; a repeated batch has the same `meta.id`
+Native dead letters by the consumers' own policy; ours go to `<queue>.dlq`, or `<queue>.failed`
+=================== =========================================================================
+
+Connection string: ``pulsar://host:port`` or ``pulsar+ssl://host:port``, several hosts with commas between.
+A queue is a topic of ``persistent://public/default/``, or a whole topic name. Subscription and topic are
+made where they are missing, by readers and writers.
+
+Options, as ``pulsar.<name>``:
+
+- ``subscription``: ``babelqueue``. ``topic_prefix``: precedes the queue's name, such as
+  ``persistent://shop/eu/``.
+- ``token``: a JSON web token to log in with.
+- ``admin_url``: the broker's HTTP endpoint, which tells how large a large backlog is, and where a browse
+  has to begin.
+- ``batching``: ``true`` joins messages to batches, which is faster, but the broker gives a batch out and
+  takes it back as a whole; ``false``.
+- ``operation_timeout_seconds``, ``connection_timeout_ms``: 15, 10000.
+- ``tls_trust_certs_file_path``, ``tls_certificate_file_path``, ``tls_private_key_file_path``,
+  ``tls_validate_hostname``: for TLS.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import pulsar
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from babelqueue_spark.bindings.base import (
+    Binding,
+    BindingConfig,
+    Capabilities,
+    empty_deliveries,
+)
+from babelqueue_spark.bindings.properties import whole_numbers
+from babelqueue_spark.bindings.pulsar.client import PulsarClient
+from babelqueue_spark.bindings.pulsar.inbox import Inbox
+from babelqueue_spark.bindings.pulsar.messages import (
+    Claim,
+    Entry,
+    Unit,
+    claimed,
+    claims_of,
+    due,
+    entry_of,
+    properties,
+    units_of,
+)
+from babelqueue_spark.bindings.pulsar.options import PulsarOptions
+from babelqueue_spark.errors import BrokerError
+
+__all__ = ["PulsarBinding"]
+
+_PREFETCH = 5_000
+_LOOK = 1_000
+"""So many messages at most are looked at to tell how many there are."""
+_MANY = 1_000_000
+"""The backlog when there are more than that and nobody tells how many."""
+_BROWSE_MESSAGES = 1_000
+_BROWSE_BYTES = 32 << 20
+
+
+class PulsarBinding(Binding):
+    """Pulsar, by a consumer for each queue that is read and a producer for each that is written."""
+
+    name = "pulsar"
+    capabilities = Capabilities(
+        claim_batch=10_000,
+        publish_batch=10_000,
+        durable_receipts=True,
+        connection_claims=True,
+        publish_once=False,
+        max_delay=None,
+        browse="exact",
+        ordered=False,
+        keys=True,
+        headers=True,
+        native_dead_letters=True,
+    )
+
+    def __init__(self, config: BindingConfig) -> None:
+        super().__init__(config)
+        self._options = PulsarOptions.parse(config)
+        if self._options.admin_url is None:
+            self.capabilities = replace(self.capabilities, browse="intrusive")
+        self._pulsar = PulsarClient(self._options)
+        self._inboxes: dict[str, Inbox] = {}
+        self._watches: dict[str, Inbox] = {}
+        self._standing_by: dict[str, list[pulsar.Consumer]] = {}
+        self._former: set[str] = set()
+        self._acknowledged: dict[Claim, set[int]] = {}
+
+    def backlog(self, queue: str) -> int:
+        """Messages that are ready: exact up to a thousand, beyond that a generous estimate.
+
+        Nothing is asked of an idle broker: a consumer waits until a message comes, and puts it back.
+        """
+        self._stand_by(queue)
+        with self._pulsar.explained(queue):
+            inbox = self._inboxes.get(queue)
+            own = inbox.waiting(_LOOK) if inbox else 0
+            watch = self._watch(queue)
+            found, largest = watch.waiting(_LOOK), watch.largest()
+            connected = watch.connected()
+        if found or not connected:
+            self._stop_watching(queue)
+        if not found and not connected:
+            raise self._pulsar.error("the connection was lost", queue)
+        if found < _LOOK:
+            return own + found
+        entries = self._pulsar.entries_waiting(queue)
+        return own + (_MANY if entries is None else max(found, entries * largest))
+
+    def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
+        """By a consumer that stays until its claims are settled.
+
+        A producer's batch is claimed as a whole: the first one may exceed the bounds.
+        """
+        self._stop_watching(queue)
+        self._stand_by(queue)
+        inbox = self._inbox(queue, messages)
+        try:
+            units = self._claim(inbox, queue, messages, max_bytes)
+        except BrokerError:
+            self._close(queue)
+            raise
+        self._close_if_settled(queue)
+        return claimed(units, inbox.holder) if units else empty_deliveries()
+
+    def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
+        """By entry, which takes all messages of a producer's batch, in one call or several.
+
+        False for those of an entry that is not complete yet, and for claims that ended with a connection
+        of this binding.
+        """
+        if queue in self._inboxes and not self._inboxes[queue].connected():
+            self._close(queue)
+        claims, places = claims_of(deliveries.column("receipt").to_pylist())
+        positions = _by_claim(claims, places)
+        complete = {claim for claim, its in positions.items() if self._is_complete(claim, its)}
+        topics: dict[str, list[Entry]] = defaultdict(list)
+        for claim in complete:
+            topics[claim.entry.topic].append(claim.entry)
+        for topic, entries in topics.items():
+            self._pulsar.settle(queue, topic, entries)
+        self._settled(queue, positions)
+        return pa.array([claim in complete for claim in claims], pa.bool_())
+
+    def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
+        """Uncounted, when the consumer has no claim left; until then this binding can claim them again."""
+        if queue not in self._inboxes:
+            return
+        inbox = self._inboxes[queue]
+        claims, places = claims_of(deliveries.column("receipt").to_pylist())
+        ours = [inbox.holder == claim.holder for claim in claims]
+        for unit in units_of(deliveries.filter(pa.array(ours, pa.bool_()))):
+            inbox.put_back(unit)
+        self._settled(queue, _by_claim(claims, places))
+
+    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+        """With many unconfirmed messages on their way."""
+        if marker is not None:
+            raise self._pulsar.error("it cannot publish a batch once: it keeps no markers", queue)
+        if not messages.num_rows:
+            return 0
+        delays = pc.fill_null(messages.column("delay"), 0).to_pylist()
+        bodies, keys = (messages.column(name).to_pylist() for name in ("body", "key"))
+        return self._pulsar.send(queue, zip(bodies, properties(messages), keys, delays, strict=True))
+
+    def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
+        """By a reader where the admin endpoint tells where it has to begin, else by consumers."""
+        if self._options.admin_url is None:
+            yield from self._browse_as_consumers(queue)
+            return
+        for cursor in self._pulsar.cursors(queue):
+            unread = self._pulsar.read(queue, cursor, _PREFETCH)
+            shown = (message for message in unread if due(message) and not self._holds(queue, message))
+            yield from (claimed(units, None) for units in _batches(shown))
+
+    def close(self) -> None:
+        """Close the connection; what is claimed goes back."""
+        for queue in list(self._inboxes):
+            self._close(queue)
+        for queue in list(self._watches):
+            self._stop_watching(queue)
+        self._standing_by.clear()
+        self._pulsar.close()
+
+    def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:
+        """The larger of the sender's count (the property, else the body) and of the broker's redeliveries."""
+        named = pc.map_lookup(deliveries.column("headers"), "bq-attempts", "first")
+        sent = pc.coalesce(whole_numbers(named), body_attempts)
+        redeliveries = pc.subtract(pc.fill_null(deliveries.column("count"), 1), 1)
+        return pc.max_element_wise(sent, redeliveries, skip_nulls=True)
+
+    def _browse_as_consumers(self, queue: str) -> Iterator[pa.RecordBatch]:
+        """What is ready now, held by consumers of their own until the last batch was taken.
+
+        The broker bounds what a consumer may hold: where one has its fill, another goes on.
+        """
+        self._stop_watching(queue)
+        inboxes: list[Inbox] = []
+        try:
+            more = True
+            while more:
+                inboxes.append(Inbox(self._pulsar.subscribe(queue, _PREFETCH)))
+                more = False
+                while units := self._claim(inboxes[-1], queue, _BROWSE_MESSAGES, _BROWSE_BYTES):
+                    more = True
+                    yield claimed(units, None)
+        finally:
+            for inbox in reversed(inboxes):  # what the first ones hold shall not go to the last ones
+                inbox.close()
+
+    def _holds(self, queue: str, message: pulsar.Message) -> bool:
+        """Whether it is claimed by this binding."""
+        return queue in self._inboxes and self._inboxes[queue].holds(entry_of(message))
+
+    def _claim(self, inbox: Inbox, queue: str, messages: int, max_bytes: int) -> list[Unit]:
+        with self._pulsar.explained(queue):
+            units = inbox.claim(messages, max_bytes)
+        if not inbox.connected():
+            raise self._pulsar.error("the connection was lost", queue)
+        return units
+
+    def _is_complete(self, claim: Claim, positions: set[int]) -> bool:
+        """Whether all that was claimed of an entry is acknowledged with these, or was before."""
+        if claim.holder in self._former:
+            return False
+        seen = self._acknowledged.pop(claim, set()) | positions
+        if len(seen) < claim.total:
+            self._acknowledged[claim] = seen
+        return len(seen) >= claim.total
+
+    def _settled(self, queue: str, positions: Mapping[Claim, Iterable[int]]) -> None:
+        """Claims are no more, where they are this binding's; without any, the consumer closes."""
+        inbox = self._inboxes.get(queue)
+        if inbox is None:
+            return
+        for claim, places in positions.items():
+            if claim.holder == inbox.holder:
+                inbox.settled(claim.entry, places)
+        self._close_if_settled(queue)
+
+    def _stand_by(self, queue: str) -> None:
+        """Be a consumer that receives nothing as long as the binding is open.
+
+        When the last consumer leaves, a broker forgets the redeliveries it counted, may give messages to two
+        of the next ones, and Pulsar 4.0 may get stuck over what it was about to deliver again.
+        """
+        if queue not in self._standing_by:
+            self._standing_by[queue] = self._pulsar.stand_by(queue)
+
+    def _inbox(self, queue: str, messages: int) -> Inbox:
+        if queue not in self._inboxes:
+            self._inboxes[queue] = Inbox(self._pulsar.subscribe(queue, min(messages, _PREFETCH)))
+        return self._inboxes[queue]
+
+    def _close_if_settled(self, queue: str) -> None:
+        if not self._inboxes[queue].holding:
+            self._close(queue)
+
+    def _close(self, queue: str) -> None:
+        """Close the consumer of a queue; what it claimed and was not acknowledged is claimed no more."""
+        inbox = self._inboxes.pop(queue)
+        self._former.add(inbox.holder)
+        inbox.close()
+
+    def _watch(self, queue: str) -> Inbox:
+        if queue not in self._watches:
+            self._watches[queue] = Inbox(self._pulsar.subscribe(queue, _LOOK))
+        return self._watches[queue]
+
+    def _stop_watching(self, queue: str) -> None:
+        if queue in self._watches:
+            self._watches.pop(queue).close()
+
+
+def _by_claim(claims: Sequence[Claim], places: Sequence[int]) -> dict[Claim, set[int]]:
+    """The places of the messages of each claim."""
+    positions: dict[Claim, set[int]] = defaultdict(set)
+    for claim, place in zip(claims, places, strict=True):
+        positions[claim].add(place)
+    return positions
+
+
+def _batches(messages: Iterable[pulsar.Message]) -> Iterator[list[Unit]]:
+    """So many at a time as a browse shows."""
+    units: list[Unit] = []
+    size = 0
+    for message in messages:
+        units.append(Unit.of([(message.message_id().batch_index(), message)]))
+        size += len(units[-1].bodies[0])
+        if len(units) == _BROWSE_MESSAGES or size >= _BROWSE_BYTES:
+            yield units
+            units, size = [], 0
+    if units:
+        yield units

@@ -1,0 +1,288 @@
+"""The client of one binding: topics, consumers, producers, and errors that say what to do."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, quote_plus
+from urllib.request import Request, urlopen
+
+import pulsar
+
+from babelqueue_spark.bindings.pulsar.cursor import Cursor
+from babelqueue_spark.bindings.pulsar.messages import Entry
+from babelqueue_spark.bindings.pulsar.options import PulsarOptions
+from babelqueue_spark.errors import BrokerError
+
+_UNCONFIRMED = 5_000
+_SEND_MILLISECONDS = 30_000
+
+_ADVICE = {
+    "AuthenticationError": "it refused the login: check pulsar.token, or the client's certificate",
+    "AuthorizationError": "this role may not do that: allow it to produce and consume on the topic",
+    "BrokerMetadataError": "its metadata store does not answer: try again",
+    "BrokerPersistenceError": "it cannot store: check its bookies",
+    "ConnectError": "it cannot be reached: check host, port and TLS",
+    "ConsumerBusy": "the subscription is of another type: use a Shared one, or another pulsar.subscription",
+    "InvalidTopicName": "this cannot be the name of a topic",
+    "LookupError": "it does not find the topic's broker: check that the tenant and the namespace exist",
+    "MessageTooBig": "a message is larger than the broker takes (maxMessageSize, 5 MiB by default): keep "
+    "large data elsewhere and send its address",
+    "NotConnected": "the connection was lost",
+    "ProducerBlockedQuotaExceededError": "the backlog quota is used up: consume, or raise it",
+    "ProducerBlockedQuotaExceededException": "the backlog quota is used up: consume, or raise it",
+    "ProducerQueueIsFull": "it takes messages too slowly",
+    "Timeout": "it did not answer in time: check host, port and login, or raise "
+    "pulsar.operation_timeout_seconds",
+    "TooManyLookupRequestException": "it has too many lookups to do: try again",
+    "TopicNotFound": "the topic does not exist, and the broker may not create it: create it first",
+    "TopicTerminated": "the topic was terminated: it takes no more messages",
+}
+
+
+class PulsarClient:
+    """A `pulsar.Client`, made when first needed in the process that needs it."""
+
+    def __init__(self, options: PulsarOptions) -> None:
+        self._options = options
+        self._client: pulsar.Client | None = None
+        self._producers: dict[str, pulsar.Producer] = {}
+
+    def subscribe(self, queue: str, prefetch: int) -> pulsar.Consumer:
+        """A consumer of the subscription; the broker sends it up to `prefetch` messages ahead."""
+        return self._subscribe(self._topic(queue), queue, prefetch)
+
+    def stand_by(self, queue: str) -> list[pulsar.Consumer]:
+        """Consumers that receive nothing, one for each partition: the subscription is there, and in use."""
+        with self.explained(queue):
+            return [self._subscribed(topic, 0) for topic in self._partitions(queue)]
+
+    def settle(self, queue: str, topic: str, entries: Sequence[Entry]) -> None:
+        """Acknowledge entries of one topic or partition; returns when the broker has done so.
+
+        The client collects acknowledges and sends them when it likes, without an answer. So a consumer is
+        made for them that receives nothing: closing it sends them, and has an answer, which comes after
+        them. The client makes a lost connection anew after 0.1 s at the soonest: a consumer that is still
+        connected before it is closed has lost nothing.
+        """
+        consumer = self._subscribe(topic, queue, 0)
+        with self.explained(queue):
+            for entry in entries:
+                consumer.acknowledge(entry.message_id())
+            connected = consumer.is_connected()
+            consumer.close()
+        if not connected:
+            raise self.error("the connection was lost while messages were acknowledged", queue)
+
+    def send(self, queue: str, messages: Iterable[tuple[bytes, dict[str, str], str | None, int]]) -> int:
+        """Send bodies with properties, key and delay in milliseconds; returns when all are confirmed."""
+        producer = self._producer(queue)
+        outcome = _Outcome()
+        with self.explained(queue):
+            for body, given, key, delay in messages:
+                outcome.expect()
+                producer.send_async(
+                    body,
+                    outcome.confirm,
+                    properties=given,
+                    partition_key=key,
+                    deliver_after=timedelta(milliseconds=delay) if delay > 0 else None,
+                )
+        refused = outcome.refused()
+        if refused:
+            reasons = ", ".join(_ADVICE.get(name, name) for name in sorted(refused))
+            raise self.error(f"{refused.total()} messages were not confirmed: {reasons}", queue)
+        return outcome.expected
+
+    def entries_waiting(self, queue: str) -> int | None:
+        """Entries that the subscription has before it and that are due, as the admin endpoint counts them.
+
+        None where no endpoint is given.
+        """
+        options = self._options
+        if options.admin_url is None:
+            return None
+        count = 0
+        for topic in self._partitions(queue):
+            stats = self._ask(_admin_path(topic, "stats"), queue)
+            subscription = stats.get("subscriptions", {}).get(options.subscription, {})
+            count += int(subscription.get("msgBacklogNoDelayed", subscription.get("msgBacklog", 0)))
+        return count
+
+    def cursors(self, queue: str) -> Iterator[Cursor]:
+        """How far the subscription is with each partition, as the admin endpoint says."""
+        with self.explained(queue):
+            self._make_subscription(queue)
+        name = quote_plus(self._options.subscription, safe="*")
+        for topic in self._partitions(queue):
+            stats = self._ask(_admin_path(topic, "internalStats"), queue)
+            try:
+                yield Cursor.parse(topic, stats, name)
+            except (KeyError, ValueError):
+                raise self.error(
+                    "pulsar.admin_url does not tell how far the subscription is", queue
+                ) from None
+
+    def read(self, queue: str, cursor: Cursor, prefetch: int) -> Iterator[pulsar.Message]:
+        """What a subscription has before it, up to the last message of when it was asked for; by a reader."""
+        if cursor.behind >= cursor.last:
+            return
+        patience = self._options.operation_timeout_seconds * 1000
+        with self.explained(queue):
+            reader = self._connected().create_reader(
+                cursor.topic, cursor.start(), receiver_queue_size=prefetch
+            )
+            try:
+                while reader.has_message_available():
+                    message = reader.read_next(timeout_millis=patience)
+                    place = message.message_id()
+                    entry = (place.ledger_id(), place.entry_id())
+                    if entry > cursor.last:
+                        return
+                    if not cursor.has_acknowledged(entry):
+                        yield message
+            finally:
+                reader.close()
+
+    def error(self, text: str, queue: str) -> BrokerError:
+        """An error that names the broker and the topic."""
+        return BrokerError(f"Pulsar at {self._options.address}: topic '{queue}': {text}")
+
+    def close(self) -> None:
+        """Close connections; idempotent."""
+        client, self._client = self._client, None
+        self._producers.clear()
+        if client is not None:
+            with suppress(pulsar.PulsarException):
+                client.close()
+
+    @contextmanager
+    def explained(self, queue: str) -> Iterator[None]:
+        """Turns the client's errors into ours."""
+        try:
+            yield
+        except pulsar.PulsarException as error:
+            name = type(error).__name__
+            raise self.error(_ADVICE.get(name, f"the client failed with {name}"), queue) from None
+
+    def _topic(self, queue: str) -> str:
+        return queue if "://" in queue else f"{self._options.topic_prefix}{queue}"
+
+    def _connected(self) -> pulsar.Client:
+        if self._client is None:
+            options = self._options
+            given = dict(options.tls)
+            self._client = pulsar.Client(
+                options.url,
+                authentication=_login(options, given),
+                operation_timeout_seconds=options.operation_timeout_seconds,
+                connection_timeout_ms=options.connection_timeout_ms,
+                tls_trust_certs_file_path=given.get("tls_trust_certs_file_path"),
+                tls_validate_hostname=given.get("tls_validate_hostname", True),
+                stats_interval_in_seconds=0,
+                logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+            )
+        return self._client
+
+    def _subscribe(self, topic: str, queue: str, prefetch: int) -> pulsar.Consumer:
+        with self.explained(queue):
+            return self._subscribed(topic, prefetch)
+
+    def _subscribed(self, topic: str, prefetch: int) -> pulsar.Consumer:
+        return self._connected().subscribe(
+            topic,
+            self._options.subscription,
+            consumer_type=pulsar.ConsumerType.Shared,
+            initial_position=pulsar.InitialPosition.Earliest,
+            receiver_queue_size=prefetch,
+        )
+
+    def _partitions(self, queue: str) -> list[str]:
+        """Whole names: of the partitions, or of the topic where it has none."""
+        with self.explained(queue):
+            found: list[str] = self._connected().get_topic_partitions(self._topic(queue))
+            return found
+
+    def _make_subscription(self, queue: str) -> None:
+        """Unless it is there, of whatever type, or may not be made."""
+        with suppress(pulsar.AuthorizationError, pulsar.ConsumerBusy):
+            for topic in self._partitions(queue):
+                self._subscribed(topic, 0).close()
+
+    def _producer(self, queue: str) -> pulsar.Producer:
+        if queue not in self._producers:
+            with self.explained(queue):
+                self._make_subscription(queue)  # without one the broker drops messages as nobody's
+                self._producers[queue] = self._connected().create_producer(
+                    self._topic(queue),
+                    send_timeout_millis=_SEND_MILLISECONDS,
+                    max_pending_messages=_UNCONFIRMED,
+                    block_if_queue_full=True,
+                    batching_enabled=self._options.batching,
+                )
+        return self._producers[queue]
+
+    def _ask(self, path: str, queue: str) -> dict[str, Any]:
+        options = self._options
+        login = {"Authorization": f"Bearer {options.token}"} if options.token else {}
+        secure = str(options.admin_url).startswith("https://")
+        context = ssl.create_default_context(cafile=options.tls.get("tls_trust_certs_file_path"))
+        try:
+            request = Request(f"{options.admin_url}{path}", headers=login)  # noqa: S310 (http or https)
+            with urlopen(  # noqa: S310
+                request, timeout=options.operation_timeout_seconds, context=context if secure else None
+            ) as answer:
+                found: dict[str, Any] = json.load(answer)
+                return found
+        except HTTPError as error:
+            raise self.error(f"pulsar.admin_url answers {error.code} {error.reason}", queue) from None
+        except (URLError, OSError, ValueError) as error:
+            raise self.error(
+                f"pulsar.admin_url cannot be used ({type(error).__name__}): check host and port", queue
+            ) from None
+
+
+class _Outcome:
+    """What became of messages; the client's thread confirms them."""
+
+    def __init__(self) -> None:
+        self.expected = 0
+        self._refused: Counter[str] = Counter()
+        self._confirmed = 0
+        self._changed = threading.Condition()
+
+    def expect(self) -> None:
+        self.expected += 1
+
+    def confirm(self, result: Any, _: Any) -> None:
+        with self._changed:
+            self._confirmed += 1
+            if result != pulsar.Result.Ok:
+                self._refused[result.name] += 1
+            self._changed.notify()
+
+    def refused(self) -> Counter[str]:
+        """Reasons, once the last message was confirmed or refused: at the latest after the send timeout."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._confirmed == self.expected)
+            return self._refused
+
+
+def _admin_path(topic: str, what: str) -> str:
+    scheme, _, path = topic.partition("://")
+    return f"/admin/v2/{scheme}/{quote(path)}/{what}"
+
+
+def _login(options: PulsarOptions, tls: dict[str, Any]) -> pulsar.Authentication | None:
+    if options.token is not None:
+        return pulsar.AuthenticationToken(options.token)
+    if "tls_certificate_file_path" in tls:
+        return pulsar.AuthenticationTLS(tls["tls_certificate_file_path"], tls["tls_private_key_file_path"])
+    return None

@@ -1,0 +1,133 @@
+"""What one consumer holds: messages that came, in whole entries, and those of them that are claimed."""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+
+import pulsar
+
+from babelqueue_spark.bindings.pulsar.messages import Entry, Unit, batch_size
+
+_FIRST_MILLISECONDS = 500
+"""How long a new consumer waits for its first message."""
+_QUIET_MILLISECONDS = 100
+"""How long it waits for a further one."""
+_INCOMPLETE_MILLISECONDS = 5_000
+"""How long it waits for the rest of a producer's batch, which comes at once where nobody has it already."""
+
+
+class Inbox:
+    """A consumer, what it received, and what of that is claimed.
+
+    The broker goes on sending to a consumer that takes messages: what nobody claimed waits here, and goes
+    back when the consumer is closed, uncounted.
+
+    Attributes:
+        holder: names the consumer in receipts.
+    """
+
+    def __init__(self, consumer: pulsar.Consumer) -> None:
+        self.holder = uuid.uuid4().hex
+        self._consumer = consumer
+        self._units: deque[Unit] = deque()
+        self._partial: dict[tuple[int, int, int], tuple[int, list[tuple[int, pulsar.Message]]]] = {}
+        self._held: dict[Entry, set[int]] = {}
+        self._patience = _FIRST_MILLISECONDS
+
+    @property
+    def holding(self) -> bool:
+        """Whether claims are held."""
+        return bool(self._held)
+
+    def connected(self) -> bool:
+        """Whether the broker can reach the consumer now."""
+        connected: bool = self._consumer.is_connected()
+        return connected
+
+    def holds(self, entry: Entry) -> bool:
+        """Whether a claim of the entry is held."""
+        return entry in self._held
+
+    def claim(self, messages: int, max_bytes: int) -> list[Unit]:
+        """Entries that keep to both bounds, but for the first one; whole, as the broker gives them out.
+
+        What a consumer just connected gets, a broker may send it twice: once by a read that was on its way
+        when the last consumer before it left. Here it is claimed once.
+        """
+        claimed: dict[Entry, Unit] = {}
+        count = size = 0
+        while count < messages and (unit := self._next()):
+            if unit.entry in claimed:
+                continue
+            count += len(unit)
+            size += sum(map(len, unit.bodies))
+            if claimed and (count > messages or size > max_bytes):
+                self._units.appendleft(unit)
+                break
+            claimed[unit.entry] = unit
+        self._held.update((entry, set(unit.positions)) for entry, unit in claimed.items())
+        return list(claimed.values())
+
+    def waiting(self, enough: int) -> int:
+        """How many messages wait here, unclaimed; no more are fetched than make `enough`."""
+        count = sum(map(len, self._units))
+        while count < enough and (unit := self._fetch()):
+            self._units.append(unit)
+            count += len(unit)
+        return count
+
+    def largest(self) -> int:
+        """Messages in the largest entry that waits here."""
+        return max(map(len, self._units), default=0)
+
+    def settled(self, entry: Entry, positions: Iterable[int]) -> None:
+        """The claims of these messages are no more."""
+        held = self._held.get(entry)
+        if held is not None:
+            held.difference_update(positions)
+            if not held:
+                del self._held[entry]
+
+    def put_back(self, unit: Unit) -> None:
+        """An entry that was claimed waits here again."""
+        self._units.append(unit)
+
+    def close(self) -> None:
+        """Close the consumer: what was not acknowledged goes back to the subscription."""
+        with suppress(pulsar.PulsarException):
+            self._consumer.close()
+
+    def _next(self) -> Unit | None:
+        return self._units.popleft() if self._units else self._fetch()
+
+    def _fetch(self) -> Unit | None:
+        """The next entry that is complete; None when nothing comes.
+
+        A producer's batch comes message by message. Where another consumer acknowledged a part of it, the
+        rest is complete when nothing more comes.
+        """
+        receive, partial = self._consumer.receive, self._partial
+        try:
+            while True:
+                message = receive(timeout_millis=_INCOMPLETE_MILLISECONDS if partial else self._patience)
+                self._patience = _QUIET_MILLISECONDS
+                place = message.message_id()
+                key = (place.partition(), place.ledger_id(), place.entry_id())
+                if key not in partial:
+                    partial[key] = (batch_size(place), [])
+                expected, arrived = partial[key]
+                arrived.append((place.batch_index(), message))
+                if len(arrived) == expected:
+                    return self._whole(key)
+        except pulsar.Timeout:
+            self._patience = _QUIET_MILLISECONDS
+            return self._whole(next(iter(partial))) if partial else None
+
+    def _whole(self, key: tuple[int, int, int]) -> Unit:
+        unit = Unit.of(self._partial.pop(key)[1])
+        if unit.entry in self._held:
+            raise pulsar.NotConnected("a claim was given out again")
+        return unit

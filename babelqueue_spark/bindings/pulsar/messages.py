@@ -1,0 +1,230 @@
+"""Envelopes as Pulsar messages: the contract's properties, and what a reader makes of messages."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import pulsar
+import pyarrow as pa
+
+from babelqueue_spark.bindings.base import deliveries
+from babelqueue_spark.bindings.properties import projections
+from babelqueue_spark.envelope import decode
+
+_MILLISECONDS = pa.timestamp("ms", tz="UTC")
+_BATCH_SIZE = 6
+"""The field of a serialised message id with the number of messages in the producer's batch."""
+_MOST_DIGITS = 18
+"""What a delay of more has is no delay."""
+
+
+class Entry(NamedTuple):
+    """What the broker stores, gives out and acknowledges as one: a message, or a producer's batch of them."""
+
+    topic: str
+    partition: int
+    ledger: int
+    number: int
+
+    def message_id(self) -> pulsar.MessageId:
+        """The id that acknowledges all of it."""
+        return pulsar.MessageId(self.partition, self.ledger, self.number, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The messages that were left of an entry, which are claimed together: a list for each column.
+
+    Attributes:
+        entry: where they lie.
+        published: when, in milliseconds.
+        redeliveries: how often the broker gave them out again, as it counts.
+        positions: their places in the producer's batch; -1 outside of one.
+    """
+
+    entry: Entry
+    published: int
+    redeliveries: int
+    positions: list[int]
+    bodies: list[bytes]
+    headers: list[dict[str, str]]
+    keys: list[str | None]
+
+    @classmethod
+    def of(cls, arrived: Sequence[tuple[int, pulsar.Message]]) -> Unit:
+        """That of messages of one entry, each with its place there."""
+        positions, messages = zip(*arrived, strict=True)
+        first = messages[0]
+        return cls(
+            entry_of(first),
+            first.publish_timestamp(),
+            first.redelivery_count(),
+            list(positions),
+            [message.data() for message in messages],
+            list(map(_properties, messages)),
+            list(map(_key, messages)),
+        )
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+
+class Claim(NamedTuple):
+    """Who claimed what: with a message's place in the entry, its receipt.
+
+    Attributes:
+        holder: names the consumer that claimed it.
+        entry: what is claimed.
+        total: how many messages of it were claimed, which is all that were left.
+    """
+
+    holder: str
+    entry: Entry
+    total: int
+
+    def encode(self) -> bytes:
+        """What the receipts of its messages begin with."""
+        topic, partition, ledger, number = self.entry
+        return f"{self.holder} {partition} {ledger} {number} {self.total} {topic}".encode()
+
+    @classmethod
+    def decode(cls, text: bytes) -> Claim:
+        """Out of bytes."""
+        holder, partition, ledger, number, total, topic = text.decode().split(" ", 5)
+        return cls(holder, Entry(topic, int(partition), int(ledger), int(number)), int(total))
+
+
+def entry_of(message: pulsar.Message) -> Entry:
+    """Where a message lies."""
+    place = message.message_id()
+    return Entry(message.topic_name(), place.partition(), place.ledger_id(), place.entry_id())
+
+
+def due(message: pulsar.Message) -> bool:
+    """Whether its delay is over, as far as the property that mirrors it tells."""
+    delay = _properties(message).get("bq-delay", "")
+    waits = int(delay) if delay.isdecimal() and len(delay) <= _MOST_DIGITS else 0
+    return bool(message.publish_timestamp() + waits <= time.time() * 1000)
+
+
+def batch_size(place: Any) -> int:
+    """How many messages the producer sent as the entry."""
+    fields = _varints(place.serialize())
+    return dict(zip(fields, fields, strict=False)).get(_BATCH_SIZE << 3, 1)
+
+
+def claims_of(receipts: Iterable[bytes]) -> tuple[list[Claim], list[int]]:
+    """The claim of each receipt, and the message's place in the entry."""
+    parts = [receipt.rpartition(b" ") for receipt in receipts]
+    claims = {text: Claim.decode(text) for text in {text for text, _, _ in parts}}
+    return [claims[text] for text, _, _ in parts], [int(place) for _, _, place in parts]
+
+
+def claimed(units: Sequence[Unit], holder: str | None) -> pa.RecordBatch:
+    """`DELIVERIES` of entries; receipts are null without a holder."""
+    sizes = [len(unit) for unit in units]
+    counts = [unit.redeliveries + 1 if unit.redeliveries else None for unit in units]
+    return deliveries(
+        sum(sizes),
+        body=[body for unit in units for body in unit.bodies],
+        headers=_headers([given for unit in units for given in unit.headers]),
+        id=[name for unit in units for name in _names(unit)],
+        count=_repeated(counts, sizes),
+        redelivered=_repeated([None if count is None else True for count in counts], sizes),
+        enqueued_at=pa.array(_repeated([unit.published for unit in units], sizes), _MILLISECONDS),
+        key=[key for unit in units for key in unit.keys],
+        receipt=[receipt for unit in units for receipt in _receipts(unit, holder)] if holder else None,
+    )
+
+
+def units_of(batch: pa.RecordBatch) -> Iterator[Unit]:
+    """The entries that `DELIVERIES` with receipts hold; those of which a part is missing are left out."""
+    columns = (batch.column(name) for name in ("receipt", "body", "headers", "key", "enqueued_at", "count"))
+    receipts, *others = map(_plain, columns)
+    rows: dict[Claim, list[tuple[Any, ...]]] = defaultdict(list)
+    for claim, *values in zip(*claims_of(receipts), *others, strict=True):
+        rows[claim].append(tuple(values))
+    for claim, found in rows.items():
+        if len(found) == claim.total:
+            positions, bodies, headers, keys, published, counts = map(list, zip(*found, strict=True))
+            given = [dict(each or ()) for each in headers]
+            yield Unit(claim.entry, published[0], (counts[0] or 1) - 1, positions, bodies, given, keys)
+
+
+def properties(messages: pa.RecordBatch) -> Iterator[dict[str, str]]:
+    """The properties of `OUTGOING` messages: headers, and over them what stands in the body."""
+    headers = messages.column("headers").to_pylist()
+    delays = messages.column("delay").to_pylist()
+    found_in = projections(decode(messages.column("body")))
+    for found, given, delay in zip(found_in, headers, delays, strict=True):
+        made = {name: value for name, value in given or () if name and value is not None}
+        if found:
+            made |= {"bq-attempts": "0", **found}
+        if delay and delay > 0:
+            made["bq-delay"] = str(delay)
+        yield made
+
+
+def _plain(column: pa.Array) -> list[Any]:
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(_MILLISECONDS).cast(pa.int64())
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _names(unit: Unit) -> list[str]:
+    """The broker's names for its messages."""
+    entry = unit.entry
+    name = f"{entry.ledger}:{entry.number}:{entry.partition}"
+    return [f"{name}:{position}" for position in unit.positions]
+
+
+def _receipts(unit: Unit, holder: str) -> list[bytes]:
+    claim = Claim(holder, unit.entry, len(unit)).encode()
+    return [b"%b %d" % (claim, position) for position in unit.positions]
+
+
+def _repeated(values: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
+    """Each value as often as its size says."""
+    return [value for value, size in zip(values, sizes, strict=True) for _ in range(size)]
+
+
+def _headers(given: Sequence[Mapping[str, str]]) -> pa.MapArray:
+    """Properties as maps; null where there are none."""
+    ends = accumulate(map(len, given), initial=0)
+    offsets = [end if some else None for end, some in zip(ends, [*given, True], strict=True)]
+    names = [name for some in given for name in some]
+    values = [value for some in given for value in some.values()]
+    return pa.MapArray.from_arrays(
+        pa.array(offsets, pa.int32()), pa.array(names, pa.string()), pa.array(values, pa.string())
+    )
+
+
+def _properties(message: pulsar.Message) -> dict[str, str]:
+    try:
+        found: dict[str, str] = message.properties()
+        return found
+    except UnicodeDecodeError:  # of a sender that is no SDK: the client has no other way to read them
+        return {}
+
+
+def _key(message: pulsar.Message) -> str | None:
+    try:
+        return message.partition_key() or None
+    except UnicodeDecodeError:
+        return None
+
+
+def _varints(text: bytes) -> Iterator[int]:
+    value = shift = 0
+    for byte in text:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            yield value
+            value = shift = 0

@@ -1,0 +1,128 @@
+"""Pulsar: topic to DataFrame and back, against bare pulsar-client loops."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pulsar as client
+
+from babelqueue_spark.bindings.base import BindingConfig
+from babelqueue_spark.bindings.pulsar import PulsarBinding
+from babelqueue_spark.bindings.pulsar.messages import properties
+from bench.redis import body, session
+from bench.table import Row, row, steady_rate
+from tests.servers.pulsar import PulsarServer
+from tests.streams import outgoing
+
+MESSAGES = 40_000
+PER_TRIGGER = 20_000
+PREFETCH = 5_000
+KINDS = {"single messages": False, "batches": True}
+
+
+def rows() -> list[Row]:
+    """What the design asks for Pulsar, with producers that send singly and in batches."""
+    bodies = [body(number) for number in range(MESSAGES)]
+    found: list[Row] = []
+    with PulsarServer() as server, tempfile.TemporaryDirectory() as folder:
+        bare = client.Client(server.url, logger=client.ConsoleLogger(client.LoggerLevel.Error))
+        spark = session()
+        for kind, batching in KINDS.items():
+            for warm in (True, False):  # the broker's first pass is the compiler's
+                some = bodies[:PER_TRIGGER] if warm else bodies
+                theirs = once(len(some), lambda: bare_send(bare, new(), some, batching))  # noqa: B023
+                ours = once(len(some), lambda: send(server, new(), some, batching))  # noqa: B023
+                loop = bare_receive(bare, filled(server, some, batching), len(some))
+                read_in = {
+                    partitions: read(spark, server, filled(server, some, batching), Path(folder), partitions)
+                    for partitions in (1, 2)
+                }
+            found += [
+                row(f"Pulsar to DataFrame, {kind}, {partitions} claimer(s)", speed, peer, loop, floor)
+                for (partitions, speed), peer, floor in zip(
+                    read_in.items(), ["bare receive and acknowledge"] * 2, [None, 0.7], strict=True
+                )
+            ]
+            found.append(row(f"Pulsar publish, {kind}", ours, "bare send_async", theirs, 0.7))
+        spark.stop()
+        bare.close()
+    return found
+
+
+def new() -> str:
+    return f"bench-{uuid.uuid4().hex}"
+
+
+def filled(server: PulsarServer, bodies: list[bytes], batching: bool) -> str:
+    """A new topic with these messages."""
+    queue = new()
+    send(server, queue, bodies, batching)
+    return queue
+
+
+def read(spark: Any, server: PulsarServer, queue: str, folder: Path, partitions: int) -> float:
+    """Messages a second of the batches after the first."""
+    place = folder / queue
+    query = (
+        spark.readStream.format("babelqueue")
+        .options(url=server.url, queue=queue, journalLocation=str(place / "journal"))
+        .options(maxMessagesPerTrigger=PER_TRIGGER, numPartitions=partitions)
+        .load()
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(place / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return steady_rate(query.recentProgress)
+
+
+def send(server: PulsarServer, queue: str, bodies: list[bytes], batching: bool) -> None:
+    """By the binding, with the properties of the contract, confirmed."""
+    options = {"batching": str(batching).lower()}
+    with PulsarBinding(BindingConfig(url=server.url, client_options=options)) as binding:
+        size = binding.capabilities.publish_batch
+        for first in range(0, len(bodies), size):
+            binding.publish(queue, outgoing(bodies[first : first + size]))
+
+
+def bare_send(bare: client.Client, queue: str, bodies: list[bytes], batching: bool) -> None:
+    """By send_async with the same properties, confirmed."""
+    producer = bare.create_producer(
+        queue, batching_enabled=batching, block_if_queue_full=True, max_pending_messages=PREFETCH
+    )
+    confirmed = threading.Semaphore(0)
+    for content, given in zip(bodies, list(properties(outgoing(bodies))), strict=True):
+        producer.send_async(content, lambda *_: confirmed.release(), properties=given)
+    for _ in bodies:
+        confirmed.acquire()
+    producer.close()
+
+
+def bare_receive(bare: client.Client, queue: str, count: int) -> float:
+    """Messages a second of one process that receives, looks at the body and acknowledges."""
+    consumer = bare.subscribe(
+        queue, "babelqueue", consumer_type=client.ConsumerType.Shared, receiver_queue_size=PREFETCH
+    )
+
+    def run() -> None:
+        for _ in range(count):
+            message = consumer.receive(timeout_millis=30_000)
+            message.data()
+            consumer.acknowledge(message)
+
+    speed = once(count, run)
+    consumer.close()
+    return speed
+
+
+def once(count: int, run: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    run()
+    return count / (time.perf_counter() - started)

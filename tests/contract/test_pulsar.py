@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from babelqueue_spark.bindings import Binding, BindingConfig
+from babelqueue_spark.bindings.pulsar import PulsarBinding
+from tests.contract.suite import MIB, BindingContract, Connect, claim_some, outgoing, take
+from tests.servers.pulsar import PulsarServer
+
+pytestmark = pytest.mark.server
+
+
+class TestPulsar(BindingContract):
+    binding_class = PulsarBinding
+    shortest_timeout = None
+    largest_body = 4 * MIB
+
+    @pytest.fixture
+    def config(self, pulsar_server: PulsarServer) -> BindingConfig:
+        return BindingConfig(url=pulsar_server.url)
+
+    @pytest.fixture
+    def unreachable(self) -> BindingConfig:
+        return BindingConfig(url="pulsar://127.0.0.1:1", client_options={"operation_timeout_seconds": "1"})
+
+    def expire_claims(self, holder: Binding) -> None:
+        holder.close()
+
+    def test_a_claimed_message_is_nobody_elses(self, connect: Connect, queue: str) -> None:
+        """The broker sends a claimer more than it takes, which others get when its claims are settled."""
+        one, other = connect(), connect()
+        bodies = [b"%d" % number for number in range(10)]
+        one.publish(queue, outgoing(bodies))
+        first = claim_some(one, queue, messages=4)
+        got = set(first.column("body").to_pylist())
+        assert not got & set(other.claim(queue, 10, MIB).column("body").to_pylist())
+        assert one.acknowledge(queue, first).true_count == 4
+        other.close()
+        second = take(other, queue, 6)
+        assert sorted([*got, *second.column("body").to_pylist()]) == bodies
+        assert one.claim(queue, 10, MIB).num_rows == other.claim(queue, 10, MIB).num_rows == 0
+
+
+class TestPulsarWithAdminEndpoint(TestPulsar):
+    """The backlog beyond a thousand is counted, and a browse is a reader's."""
+
+    @pytest.fixture
+    def config(self, pulsar_server: PulsarServer) -> BindingConfig:
+        return BindingConfig(url=pulsar_server.url, client_options={"admin_url": pulsar_server.admin_url})
