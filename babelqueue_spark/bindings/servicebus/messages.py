@@ -1,0 +1,185 @@
+"""Messages as Service Bus has them: those to send, and deliveries out of received ones."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
+from azure.servicebus.amqp import AmqpMessageBodyType
+
+from babelqueue_spark.bindings.base import deliveries
+from babelqueue_spark.envelope import decode
+
+LONGEST_ID = 128
+"""Characters of a message id, and of a session id."""
+
+_MILLISECONDS = pa.timestamp("ms", tz="UTC")
+_LARGEST_INT = 1 << 31
+_TOKEN = 16
+
+
+class UnsendableError(Exception):
+    """A message that Service Bus cannot carry, and what to do about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A message to send, and what errors call it."""
+
+    message: ServiceBusMessage
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Projection:
+    """What the contract shows of an envelope beside it; None where a field has not its type."""
+
+    job: str | None
+    trace_id: str | None
+    message_id: str | None
+    lang: str | None
+    schema_version: int | None
+    created_at: int | None
+    attempts: int | None
+
+
+def entries(messages: pa.RecordBatch, session: str | None) -> list[Entry]:
+    """An entry for each message; `UnsendableError` for the first that cannot be sent.
+
+    `session` is that of messages without a key, where all need one.
+    """
+    bodies = messages.column("body")
+    columns = (bodies, *(messages.column(name) for name in ("headers", "key", "delay")))
+    now = datetime.now(UTC)
+    made = []
+    rows = zip(*(column.to_pylist() for column in columns), _projections(bodies), strict=True)
+    for row, (body, headers, key, delay, shown) in enumerate(rows):
+        label = f"row {row}" + (f" (meta.id {shown.message_id})" if shown.message_id else "")
+        if key is not None and not 0 < len(key) <= LONGEST_ID:
+            raise UnsendableError(
+                f"{label} cannot be sent: its key cannot be a session: use 1 to {LONGEST_ID} characters"
+            )
+        message = ServiceBusMessage(
+            body,
+            subject=shown.job,
+            correlation_id=shown.trace_id,
+            message_id=_message_id(shown),
+            content_type="application/json",
+            session_id=key if key is not None else session,
+            application_properties=_properties(shown, headers or ()),
+        )
+        if delay and delay > 0:
+            message.scheduled_enqueue_time_utc = _later(now, delay, label)
+        made.append(Entry(message, label))
+    return made
+
+
+def received(messages: Sequence[ServiceBusReceivedMessage], *, by_session: bool) -> pa.RecordBatch:
+    """Deliveries out of received or peeked messages; only those that are locked have a receipt.
+
+    A session that ends gives its messages back uncounted: with sessions, 1 need not be the first delivery.
+    """
+    counts = [(message.delivery_count or 0) + 1 for message in messages]
+    return deliveries(
+        len(messages),
+        body=[body(message) for message in messages],
+        headers=[_headers(message.application_properties or {}) for message in messages],
+        id=[str(message.sequence_number) for message in messages],
+        count=counts,
+        redelivered=[True if count > 1 else None if by_session else False for count in counts],
+        enqueued_at=[message.enqueued_time_utc for message in messages],
+        key=[message.session_id for message in messages],
+        receipt=[_receipt(message) for message in messages],
+    )
+
+
+def claim_of(receipt: bytes) -> tuple[uuid.UUID, str]:
+    """The lock token of a receipt, and its session, which is empty without one."""
+    return uuid.UUID(bytes=receipt[:_TOKEN]), receipt[_TOKEN:].decode()
+
+
+def body(message: ServiceBusReceivedMessage) -> bytes:
+    """The body of a received message: its data as it is, or the text of a value."""
+    if message.body_type == AmqpMessageBodyType.DATA:
+        return b"".join(message.body)
+    content = message.body
+    return content if isinstance(content, bytes) else str(content).encode("utf-8", "surrogatepass")
+
+
+def _projections(bodies: pa.BinaryArray) -> Iterator[_Projection]:
+    envelopes = decode(bodies)
+    meta = envelopes.column("meta")
+    created_at = pc.struct_field(meta, "created_at").cast(_MILLISECONDS, safe=False).cast(pa.int64())
+    columns = (
+        envelopes.column("job"),
+        envelopes.column("trace_id"),
+        *(pc.struct_field(meta, name) for name in ("id", "lang", "schema_version")),
+        created_at,
+        envelopes.column("attempts"),
+    )
+    for values in zip(*(column.to_pylist() for column in columns), strict=True):
+        yield _Projection(*values)
+
+
+def _message_id(shown: _Projection) -> str | None:
+    """`meta.id`; a retry has an id of its own, since duplicate detection would drop it."""
+    if not shown.message_id:
+        return None
+    name = f"{shown.message_id}-{shown.attempts}" if (shown.attempts or 0) > 0 else shown.message_id
+    return name if len(name) <= LONGEST_ID else None
+
+
+def _properties(
+    shown: _Projection, headers: Sequence[tuple[str, str | None]]
+) -> dict[str | bytes, Any] | None:
+    """The three of the contract, as native types, and the headers; the contract wins."""
+    properties: dict[str | bytes, Any] = {name: value for name, value in headers if value is not None}
+    if shown.schema_version is not None:
+        properties["bq-schema-version"] = _integer(shown.schema_version)
+    if shown.lang:
+        properties["bq-source-lang"] = shown.lang
+    if shown.created_at is not None:
+        properties["bq-created-at"] = _integer(shown.created_at)
+    return properties or None
+
+
+def _integer(value: int) -> Any:
+    """As the client takes it: an int is 32 bits wide to it, and a wider one has to be called so."""
+    return value if -_LARGEST_INT <= value < _LARGEST_INT else {"TYPE": "LONG", "VALUE": value}
+
+
+def _later(now: datetime, milliseconds: int, label: str) -> datetime:
+    try:
+        return now + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        raise UnsendableError(f"{label} cannot be sent: its delay ends after the year 9999") from None
+
+
+def _headers(properties: Mapping[str | bytes, Any]) -> list[tuple[str, str | None]] | None:
+    """Application properties as text; bytes that are no text have no place in a header."""
+    pairs: list[tuple[str, str | None]] = []
+    for name, value in properties.items():
+        try:
+            pairs.append((_text(name), None if value is None else _text(value)))
+        except UnicodeDecodeError:
+            continue
+    return pairs or None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _receipt(message: ServiceBusReceivedMessage) -> bytes | None:
+    token = message.lock_token
+    return token.bytes + (message.session_id or "").encode() if isinstance(token, uuid.UUID) else None

@@ -1,0 +1,148 @@
+"""The options of the Service Bus binding, from the connection string and from `servicebus.<name>` options."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from babelqueue_spark.bindings.base import BindingConfig
+from babelqueue_spark.bindings.values import values_of
+from babelqueue_spark.errors import OptionError
+
+SCHEMES = ("sb", "servicebus", "azureservicebus")
+
+
+def _flag(text: str) -> bool:
+    value = text.strip().lower()
+    if value in ("1", "true", "yes", "on"):
+        return True
+    if value in ("0", "false", "no", "off", ""):
+        return False
+    raise ValueError(text)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise ValueError(text)
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError(text)
+    return value
+
+
+def _window(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= 50_000:
+        raise ValueError(text)
+    return value
+
+
+def _transport(text: str) -> str:
+    value = text.strip().lower()
+    if value not in ("amqp", "websocket"):
+        raise ValueError(text)
+    return value
+
+
+def _session(text: str) -> str:
+    if not 0 < len(text) <= 128:
+        raise ValueError(text)
+    return text
+
+
+_OPTIONS: Mapping[str, Callable[[str], Any]] = {
+    "transport": _transport,
+    "custom_endpoint_address": str,
+    "connection_verify": str,
+    "tenant_id": str,
+    "client_id": str,
+    "client_secret": str,
+    "sessions": _flag,
+    "session_id": _session,
+    "prefetch": _window,
+    "max_wait_time": _seconds,
+    "retry_total": _count,
+    "try_timeout": _seconds,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceBusOptions:
+    """What the binding makes of its configuration.
+
+    Attributes:
+        connection_string: with a shared access key or signature; None = Azure AD.
+        namespace: the host, with a port where the string has one; as shown in errors.
+        transport: plain AMQP, or AMQP over WebSockets.
+        custom_endpoint_address: where to connect in place of the namespace.
+        connection_verify: a file of certificates to trust.
+        tenant_id, client_id, client_secret: who asks Azure AD; `client_id` alone is a managed identity's.
+        sessions: all queues require sessions.
+        session_id: the session of messages without a key; None = the queue's name.
+        prefetch: most messages on their way to a claim.
+        max_wait_time: seconds a claim waits for its first message.
+        retry_total: how often a failed request is repeated.
+        try_timeout: seconds a request may take.
+    """
+
+    connection_string: str | None = field(default=None, repr=False)
+    namespace: str
+    transport: Literal["amqp", "websocket"] = "amqp"
+    custom_endpoint_address: str | None = None
+    connection_verify: str | None = None
+    tenant_id: str | None = None
+    client_id: str | None = None
+    client_secret: str | None = field(default=None, repr=False)
+    sessions: bool = False
+    session_id: str | None = None
+    prefetch: int = 500
+    max_wait_time: float = 1.0
+    retry_total: int = 3
+    try_timeout: float = 30.0
+
+    @classmethod
+    def parse(cls, config: BindingConfig) -> ServiceBusOptions:
+        """Read a configuration; `OptionError` for what is unknown or cannot be used."""
+        if config.visibility_timeout is not None:
+            raise OptionError(
+                "visibilityTimeout has no meaning on Service Bus: the lock duration is a property of the "
+                "queue or subscription, set where that is created"
+            )
+        given = values_of("servicebus", config.client_options, _OPTIONS)
+        if ("client_secret" in given) and not {"client_id", "tenant_id"} <= given.keys():
+            raise OptionError(
+                "servicebus.client_secret needs servicebus.client_id and servicebus.tenant_id beside it"
+            )
+        connection_string, namespace = _of_url(config.url)
+        return cls(connection_string=connection_string, namespace=namespace, **given)
+
+
+def _of_url(url: str) -> tuple[str | None, str]:
+    """The connection string, if it is one, and the host."""
+    try:
+        if url.partition("://")[0].lower() in SCHEMES:
+            parts = urlsplit(url)
+            if not parts.hostname or parts.username or parts.query or parts.path not in ("", "/"):
+                raise ValueError(parts.scheme)
+            return None, parts.netloc
+        fields = dict(pair.split("=", 1) for pair in url.strip().rstrip(";").split(";"))
+        names = {name.strip().lower(): value for name, value in fields.items()}
+        keys = {"sharedaccesskeyname", "sharedaccesskey"} <= names.keys()
+        host = urlsplit(names["endpoint"]).netloc
+        if not host or keys == ("sharedaccesssignature" in names):
+            raise ValueError(host)
+    except (KeyError, ValueError):
+        raise OptionError(
+            "the Service Bus URL cannot be read: give a connection string "
+            "(Endpoint=sb://NAMESPACE.servicebus.windows.net/;SharedAccessKeyName=…;SharedAccessKey=…), or "
+            "sb://NAMESPACE.servicebus.windows.net for Azure AD"
+        ) from None
+    return url, host
