@@ -1,4 +1,4 @@
-"""Kafka: what a queue costs to read beside a log, by Spark's own Kafka source and `from_json`."""
+"""Kafka: what a queue costs to read beside a log, and the ways to read and write that log."""
 
 from __future__ import annotations
 
@@ -13,20 +13,28 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import redis as client
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from pyspark.sql.functions import col, from_json
 
+from babelqueue_spark.bindings import BindingConfig
+from babelqueue_spark.bindings.kafka import KafkaBinding
+from babelqueue_spark.bindings.kafka.messages import Record, records
+from babelqueue_spark.bindings.kafka.tiers import Tiers
+from babelqueue_spark.kafka import from_kafka
 from bench import redis
 from bench.redis import PER_TRIGGER, body, session
-from bench.table import Row, row, steady_rate
+from bench.table import Row, rate, row, steady_rate
 from tests.servers import RedisServer
 from tests.servers.jars import jars
 from tests.servers.kafka import KafkaServer
+from tests.streams import outgoing
 
 #: What the JVM runs is not all compiled before.
 WARM_ROUNDS = 5
 ROUNDS = 3
 PARTITIONS = 4
 MESSAGES = 500_000
+PUBLISHED = 100_000
 TOPIC = "bench"
 ENVELOPE = """
 job STRING, trace_id STRING, data STRING, attempts INT,
@@ -36,17 +44,59 @@ POM = Path(__file__).with_name("kafka-pom.xml")
 
 
 def rows() -> list[Row]:
-    """The Kafka row of the design."""
+    """The Kafka row of the design, and Kafka itself: ours against Spark's own source and bare clients."""
     source = jars(POM)
     # A JVM takes jars only when it starts, and another module may have started this process's one.
     own_process = ProcessPoolExecutor(1, get_context("spawn"))
     with RedisServer() as queue, KafkaServer(PARTITIONS) as log, own_process as process:
-        ours, theirs = process.submit(compare, queue.url, log.address, source).result()
-    return [row("Redis to DataFrame, journal on", ours, "Spark's Kafka source and from_json", theirs, 0.7)]
+        redis_in, theirs, without_jar, decoded = process.submit(
+            compare, queue.url, log.address, source
+        ).result()
+        loop = rate(MESSAGES, lambda: consume(log.address), repeats=ROUNDS)
+        bodies = [body(number) for number in range(PUBLISHED)]
+        out = rate(PUBLISHED, lambda: write(log, bodies), repeats=ROUNDS)
+        made = list(records("bare", outgoing(bodies), Tiers()))
+        bare = rate(PUBLISHED, lambda: produce(log.address, made), repeats=ROUNDS)
+    source_and_json, consumer = "Spark's Kafka source and from_json", "bare consume loop"
+    return [
+        row("Redis to DataFrame, journal on", redis_in, source_and_json, theirs, 0.7),
+        row("Kafka to DataFrame without a jar", without_jar, source_and_json, theirs, None),
+        row("Kafka to DataFrame without a jar", without_jar, consumer, loop, None),
+        row("Spark's Kafka source and from_kafka", decoded, source_and_json, theirs, None),
+        row("Kafka publish", out, "bare produce, headers made before", bare, None),
+    ]
 
 
-def compare(url: str, address: str, source: Path) -> tuple[float, float]:
-    """Messages a second out of Redis and out of Kafka, in turns: noise hits both."""
+def consume(address: str) -> None:
+    """Read the topic to its end in one process, and look at nothing."""
+    reader = Consumer(
+        {"bootstrap.servers": address, "group.id": "bench", "auto.offset.reset": "earliest"},
+    )
+    reader.assign([TopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
+    left = MESSAGES
+    while left > 0:
+        left -= len([message.value() for message in reader.consume(10_000, 1.0)])
+    reader.close()
+
+
+def produce(address: str, made: list[Record]) -> None:
+    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True})
+    for number, each in enumerate(made):
+        if number % 10_000 == 0:
+            producer.flush()
+        producer.produce(each.topic, each.body, timestamp=each.timestamp, headers=each.headers)
+    producer.flush()
+
+
+def write(log: KafkaServer, bodies: list[bytes]) -> None:
+    with KafkaBinding(BindingConfig(url=log.url)) as binding:
+        for first in range(0, len(bodies), binding.capabilities.publish_batch):
+            part = bodies[first : first + binding.capabilities.publish_batch]
+            binding.publish("ours", outgoing(part))
+
+
+def compare(url: str, address: str, source: Path) -> tuple[float, float, float, float]:
+    """Messages a second out of Redis, and out of Kafka in three ways, in turns: noise hits all."""
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {','.join(map(str, source.glob('*.jar')))} pyspark-shell"
     spark = session()
     queue = client.Redis.from_url(url)
@@ -58,13 +108,15 @@ def compare(url: str, address: str, source: Path) -> tuple[float, float]:
         rates = [
             (
                 redis.read(spark, url, "bench", queue, bodies[:size], folder / f"redis-{number}", 1)[0],
-                read(spark, address, folder / f"kafka-{number}"),
+                run(json_rows(from_spark(spark, address)), folder / f"json-{number}"),
+                run(without_a_jar(spark, address), folder / f"ours-{number}"),
+                run(from_kafka(from_spark(spark, address)), folder / f"decoded-{number}"),
             )
             for number, size in enumerate(sizes)
         ]
         spark.stop()
-    ours, theirs = zip(*rates[WARM_ROUNDS:], strict=True)
-    return median(ours), median(theirs)
+    first, second, third, fourth = (median(each) for each in zip(*rates[WARM_ROUNDS:], strict=True))
+    return first, second, third, fourth
 
 
 def publish(spark: Any, address: str, bodies: list[bytes], file: Path) -> None:
@@ -75,22 +127,33 @@ def publish(spark: Any, address: str, bodies: list[bytes], file: Path) -> None:
     spark.read.parquet(str(file)).write.format("kafka").options(**options).save()
 
 
-def read(spark: Any, address: str, checkpoint: Path) -> float:
-    """Messages a second of the batches after the first."""
+def from_spark(spark: Any, address: str) -> Any:
+    """Rows of Spark's own source."""
     options = {
         "kafka.bootstrap.servers": address,
         "subscribe": TOPIC,
         "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": PER_TRIGGER,
+        "includeHeaders": "true",
         # At the end of a log, a fetch waits for half a second: that would be most of what we measure.
         "kafka.fetch.max.wait.ms": 20,
     }
+    return spark.readStream.format("kafka").options(**options).load()
+
+
+def json_rows(rows: Any) -> Any:
+    return rows.select(from_json(col("value").cast("string"), ENVELOPE).alias("envelope"))
+
+
+def without_a_jar(spark: Any, address: str) -> Any:
+    options = {"url": f"kafka://{address}", "queue": TOPIC, "maxMessagesPerTrigger": PER_TRIGGER}
+    return spark.readStream.format("babelqueue").options(**options).load()
+
+
+def run(frame: Any, checkpoint: Path) -> float:
+    """Messages a second of the batches after the first."""
     query = (
-        spark.readStream.format("kafka")
-        .options(**options)
-        .load()
-        .select(from_json(col("value").cast("string"), ENVELOPE).alias("envelope"))
-        .writeStream.format("noop")
+        frame.writeStream.format("noop")
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .start()

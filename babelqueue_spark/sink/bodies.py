@@ -29,9 +29,11 @@ class Stamp:
 
     Attributes:
         text: names query, batch and partition, or the run of a batch write and its partition.
+        writer: names what writes one batch after the other, without the batch; empty where nothing does.
     """
 
     text: str
+    writer: str = ""
 
     def ids(self, purpose: str, first_row: int, rows: int) -> list[str]:
         """UUIDs (version 8) of consecutive rows."""
@@ -40,8 +42,9 @@ class Stamp:
         return [f"{prefix}-{row:012x}" for row in range(first_row, first_row + rows)]
 
     def marker(self, queue: str, first_row: int) -> str:
-        """Names the chunk of rows that starts at `first_row` and goes to `queue`: 32 hex digits."""
-        return hashlib.blake2b(f"{self.text} {first_row} {queue}".encode(), digest_size=16).hexdigest()
+        """Names the chunk of rows that starts at `first_row` and goes to `queue`: its writer, and itself."""
+        names = (f"{text} {first_row} {queue}".encode() for text in (self.writer or self.text, self.text))
+        return "".join(hashlib.blake2b(name, digest_size=8).hexdigest() for name in names)
 
 
 def bodies(

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelqueue_spark.bindings import OUTGOING, Binding
+from babelqueue_spark.bindings import OUTGOING, BaseBinding
 from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.options import Options, seconds
 from babelqueue_spark.sink.bodies import Blocks, Stamp, blocks_of, bodies, column_of, texts_of
@@ -22,7 +22,7 @@ COLUMNS = (
 
 
 def to_messages(
-    rows: pa.RecordBatch, first_row: int, stamp: Stamp, options: Options, binding: Binding
+    rows: pa.RecordBatch, first_row: int, stamp: Stamp, options: Options, binding: BaseBinding
 ) -> dict[str, pa.RecordBatch]:
     """Envelopes by physical queue, in the order of the rows.
 
@@ -67,7 +67,7 @@ def _queues(rows: pa.RecordBatch, blocks: Blocks, options: Options) -> list[str]
     return queues
 
 
-def _target(queue: str, block: dict[str, Any] | None, options: Options, binding: Binding) -> str:
+def _target(queue: str, block: dict[str, Any] | None, options: Options, binding: BaseBinding) -> str:
     if block is None:
         return queue
     return options.dead_letter_queue or binding.dead_letter_name(queue, options.dead_letter_style)
@@ -76,7 +76,7 @@ def _target(queue: str, block: dict[str, Any] | None, options: Options, binding:
 # -- beside the body ---------------------------------------------------------------------------------
 
 
-def _headers(rows: pa.RecordBatch, binding: Binding) -> pa.MapArray:
+def _headers(rows: pa.RecordBatch, binding: BaseBinding) -> pa.MapArray:
     kind = OUTGOING.field("headers").type
     column = column_of(rows, "headers")
     if column is None:
@@ -86,14 +86,14 @@ def _headers(rows: pa.RecordBatch, binding: Binding) -> pa.MapArray:
     return column.cast(kind)
 
 
-def _keys(rows: pa.RecordBatch, binding: Binding) -> pa.StringArray:
+def _keys(rows: pa.RecordBatch, binding: BaseBinding) -> pa.StringArray:
     keys = texts_of(rows, "key")
     if not binding.capabilities.keys and keys.null_count < len(keys):
         raise BabelQueueError(f"broker '{binding.name}' keeps no keys: drop the column 'key'")
     return keys
 
 
-def _delays(rows: pa.RecordBatch, binding: Binding) -> pa.Int64Array:
+def _delays(rows: pa.RecordBatch, binding: BaseBinding) -> pa.Int64Array:
     """Milliseconds from now, out of `delay` (seconds, an interval, or text) or `deliver_at`."""
     delays = _relative(column_of(rows, "delay"), rows.num_rows)
     moments = column_of(rows, "deliver_at")

@@ -22,6 +22,8 @@ from babelqueue_spark.options import Options
 from babelqueue_spark.sink.bodies import Stamp
 from babelqueue_spark.sink.messages import COLUMNS, to_messages
 
+_QUERY = "sql.streaming.queryId"
+
 
 @dataclass
 class Published(WriterCommitMessage):
@@ -40,7 +42,8 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         """Publish the rows of one partition; returns when the broker has confirmed them."""
         context = _task()
-        stamp = Stamp(f"{_streaming(context)} {context.partitionId()}")
+        writer = f"{context.getLocalProperty(_QUERY)} {context.partitionId()}"
+        stamp = Stamp(f"{_streaming(context)} {context.partitionId()}", writer)
         return Published(_publish(iterator, stamp, self._options))
 
 
@@ -84,7 +87,7 @@ def _publish(
     with options.binding() as binding:
         can_mark = binding.capabilities.publish_once
         for chunk in _chunks(batches, binding.capabilities.publish_batch):
-            of_content = Stamp(f"{stamp.text} {_fingerprint(chunk)}")
+            of_content = Stamp(f"{stamp.text} {_fingerprint(chunk)}", stamp.writer)
             ids = of_content if ids_by_content else stamp
             for queue, messages in to_messages(chunk, row, ids, options, binding).items():
                 marker = of_content.marker(queue, row) if can_mark else None
@@ -132,6 +135,6 @@ def _task() -> TaskContext:
 
 def _streaming(context: TaskContext) -> str | None:
     """Query and batch of the micro-batch this task belongs to, or None outside of one."""
-    query = context.getLocalProperty("sql.streaming.queryId")
+    query = context.getLocalProperty(_QUERY)
     batch = context.getLocalProperty("streaming.sql.batchId")
     return f"{query} {batch}" if query and batch else None

@@ -11,10 +11,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from babelqueue_spark.options import read_options, write_options
+from babelqueue_spark.bindings import LogBinding, binding_class
+from babelqueue_spark.options import Options, read_options, write_options
 from babelqueue_spark.sink.writer import QueueStreamWriter, QueueWriter
 from babelqueue_spark.source.browse import QueueReader
 from babelqueue_spark.source.columns import SCHEMA, check_schema
+from babelqueue_spark.source.log import LogReader, LogStreamReader
 from babelqueue_spark.source.stream import QueueStreamReader
 
 
@@ -32,14 +34,16 @@ class BabelQueueDataSource(DataSource):
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Browse queues without consuming."""
+        """Browse queues without consuming, or read a range of a log."""
         check_schema(schema)
-        return QueueReader(read_options(self.options), schema)
+        options = read_options(self.options)
+        return LogReader(options, schema) if _is_log(options) else QueueReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Consume queues through the journal."""
+        """Consume queues through the journal, or follow logs by their offsets."""
         check_schema(schema)
-        return QueueStreamReader(read_options(self.options), schema)
+        options = read_options(self.options)
+        return LogStreamReader(options, schema) if _is_log(options) else QueueStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Publish a DataFrame once."""
@@ -49,3 +53,7 @@ class BabelQueueDataSource(DataSource):
         """Publish each micro-batch, a replayed one under the same ids."""
         del overwrite
         return QueueStreamWriter(write_options(self.options), schema)
+
+
+def _is_log(options: Options) -> bool:
+    return issubclass(binding_class(options.broker), LogBinding)

@@ -1,0 +1,319 @@
+"""Connections to Kafka, and errors that say what to do."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+    admin,
+)
+
+from babelqueue_spark.bindings.kafka.messages import Record
+from babelqueue_spark.bindings.kafka.options import KafkaOptions
+from babelqueue_spark.errors import BrokerError, DataLossError
+
+_SPEC: Any = admin.OffsetSpec  # type: ignore[attr-defined]
+_FETCH = 10_000
+"""Most records of one batch that is read."""
+_FETCH_SECONDS = 0.1
+"""How long a batch waits for its last records: offsets have gaps, where transactions ended."""
+_MARKERS = 100
+"""How many of a writer's batches are remembered: replays are of the last ones."""
+_FENCED_SECONDS = 0.5
+_ATTEMPTS = 20
+
+_ADVICE = {
+    KafkaError._AUTHENTICATION: "it refused the login: check kafka.sasl.mechanism, its username and password",
+    KafkaError._SSL: "TLS failed: check kafka.security.protocol and the certificates of kafka.ssl.*",
+    KafkaError._RESOLVE: "its host name is unknown: check the URL",
+    KafkaError._TRANSPORT: "it cannot be reached: check host, port and kafka.security.protocol",
+    KafkaError._ALL_BROKERS_DOWN: "it cannot be reached: check host, port and kafka.security.protocol",
+    KafkaError._TIMED_OUT: "it did not answer in time: check host and port, or raise kafka.timeout_seconds",
+    KafkaError._MSG_TIMED_OUT: "it did not confirm in time: check its replicas, or raise "
+    "kafka.timeout_seconds",
+    KafkaError._UNKNOWN_TOPIC: "the topic does not exist, and the broker may not create it: create it first",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "the topic does not exist, and the broker may not create it: create it "
+    "first",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "this login may not do that: allow it to read, write and describe "
+    "the topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "this login may not use the group: allow it, or set "
+    "kafka.group.id",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this login may not use transactions: allow it those "
+    "whose id begins with babelqueue-",
+    KafkaError.MSG_SIZE_TOO_LARGE: "a message is larger than the topic takes (max.message.bytes): raise that "
+    "and kafka.message.max.bytes, or keep large data elsewhere and send its address",
+    KafkaError.TOPIC_EXCEPTION: "the topic's name holds what Kafka does not allow: use letters, digits, "
+    "'.', '_' and '-'",
+}
+_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+_TELLING = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE)
+_GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+
+
+class KafkaClient:
+    """Clients of librdkafka, made when first needed in the process that needs them."""
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+        self._admin: admin.AdminClient | None = None
+        self._producer: Producer | None = None
+        self._idle: Consumer | None = None
+        self._cause: int | None = None
+
+    def offsets(self, topic: str, spec: Any) -> dict[int, int]:
+        """Partition → offset, where a spec points to; empty where there is no such topic."""
+        with self._explained(topic):
+            places = [TopicPartition(topic, number) for number in self._partitions(topic)]
+            if not places:
+                return {}
+            asked = self._connected().list_offsets(
+                dict.fromkeys(places, spec),
+                isolation_level=self._isolation(),
+                request_timeout=self._options.timeout,
+            )
+            return {place.partition: self._answer(future).offset for place, future in asked.items()}
+
+    def read(self, topic: str, partition: int, first: int, last: int) -> Iterator[list[Message]]:
+        """Records from offset `first` up to `last`, in batches."""
+        with self._explained(topic):
+            consumer = self._consumer(self._options.group)
+            try:
+                consumer.assign([TopicPartition(topic, partition, first)])
+                yield from self._fetched(consumer, topic, first, last)
+            finally:
+                consumer.close()
+
+    def send(self, topic: str, records: Iterable[Record]) -> int:
+        """Produce; returns how many, when all are confirmed."""
+        with self._explained(topic):
+            if self._producer is None:
+                self._producer = Producer(self._settings(**{"enable.idempotence": True}))
+            outcome = _Outcome()
+            self._produce(self._producer, records, outcome)
+            outcome.check(self._producer.flush(self._options.timeout))
+            return outcome.confirmed
+
+    def send_once(self, topic: str, records: Sequence[Record], marker: str) -> int:
+        """Produce in a transaction that also commits the marker, unless that was done before.
+
+        The first half of a marker names a writer, whose last markers stand as the metadata of an offset of a
+        group of his own. Of two that write at once, one is fenced off, and finds the other's marker.
+        """
+        writer, name = marker[:16], marker[16:]
+        with self._explained(topic):
+            for _ in range(_ATTEMPTS):
+                try:
+                    return self._transact(records, f"babelqueue-{writer}", name)
+                except KafkaException as error:
+                    if error.args[0].code() not in _FENCED:
+                        raise
+                    threading.Event().wait(_FENCED_SECONDS)
+        raise self.error("another writer goes on writing the same: is a query running twice?", topic)
+
+    def commit(self, topic: str, offsets: Mapping[int, int]) -> None:
+        """Commit offsets of the group."""
+        with self._explained(topic):
+            places = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
+            self._member().commit(offsets=places, asynchronous=False)
+
+    def error(self, text: str, topic: str) -> BrokerError:
+        """An error that names the broker and the topic."""
+        return BrokerError(f"Kafka at {self._options.servers}: topic '{topic}': {text}")
+
+    def close(self) -> None:
+        """Close connections; idempotent."""
+        if self._idle is not None:
+            self._idle.close()
+        self._admin = self._producer = self._idle = None
+
+    def _partitions(self, topic: str) -> list[int]:
+        found = self._member().list_topics(topic, timeout=self._options.timeout).topics[topic]
+        if found.error is not None and found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise KafkaException(found.error)
+        return sorted(found.partitions)
+
+    def _fetched(self, consumer: Consumer, topic: str, first: int, last: int) -> Iterator[list[Message]]:
+        at, patience = first, time.monotonic() + self._options.timeout
+        while at < last:
+            kept = []
+            for message in consumer.consume(min(_FETCH, last - at), _FETCH_SECONDS):
+                failed, offset = message.error(), message.offset() or 0
+                if failed is None:
+                    at = offset + 1
+                    if offset < last:
+                        kept.append(message)
+                elif failed.code() == KafkaError._PARTITION_EOF:
+                    at = max(at, offset)
+                elif failed.code() in _GONE:
+                    raise DataLossError(
+                        f"Kafka at {self._options.servers}: topic '{topic}': offset {at} is gone: "
+                        "its retention is shorter than the reader was away"
+                    )
+                elif not failed.retriable():
+                    raise KafkaException(failed)
+            if kept:
+                patience = time.monotonic() + self._options.timeout
+                yield kept
+            elif at < last and time.monotonic() > patience:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    def _transact(self, records: Sequence[Record], writer: str, name: str) -> int:
+        producer = Producer(
+            self._settings(**{"transactional.id": writer, "transaction.timeout.ms": 2 * self._milliseconds})
+        )
+        timeout = self._options.timeout
+        producer.init_transactions(timeout)
+        group = self._consumer(writer)
+        try:
+            topic = records[0].topic
+            [known] = group.committed([TopicPartition(topic, 0)], timeout)
+            if known.error is not None:
+                raise KafkaException(known.error)
+            written = (known.metadata or "").split()
+            if name in written:
+                return 0
+            outcome = _Outcome()
+            producer.begin_transaction()
+            self._produce(producer, records, outcome)
+            outcome.check(producer.flush(timeout))
+            place = TopicPartition(topic, 0, 0, " ".join([*written, name][-_MARKERS:]))
+            producer.send_offsets_to_transaction([place], group.consumer_group_metadata(), timeout)
+            producer.commit_transaction(timeout)
+        except KafkaException:
+            with suppress(KafkaException):  # else readers wait until it times out
+                producer.abort_transaction(timeout)
+            raise
+        finally:
+            group.close()
+        return outcome.confirmed
+
+    def _produce(self, producer: Producer, records: Iterable[Record], outcome: _Outcome) -> None:
+        for record in records:
+            produce = partial(
+                producer.produce,
+                record.topic,
+                record.body,
+                record.key,
+                on_delivery=outcome.delivered,
+                timestamp=record.timestamp,
+                headers=record.headers,
+            )
+            self._when_there_is_room(producer, produce)
+
+    def _when_there_is_room(self, producer: Producer, produce: Callable[[], None]) -> None:
+        deadline = time.monotonic() + self._options.timeout
+        while True:
+            try:
+                produce()
+                return
+            except BufferError:
+                if time.monotonic() > deadline:
+                    raise KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT)) from None
+                producer.poll(0.1)
+
+    def _connected(self) -> admin.AdminClient:
+        if self._admin is None:
+            self._admin = admin.AdminClient(self._settings())
+        return self._admin
+
+    def _member(self) -> Consumer:
+        """A consumer that reads nothing: unlike the others it makes no topic by asking for it."""
+        if self._idle is None:
+            self._idle = self._consumer(self._options.group)
+        return self._idle
+
+    def _consumer(self, group: str) -> Consumer:
+        return Consumer(
+            self._settings(
+                **{
+                    "group.id": group,
+                    "enable.auto.commit": False,
+                    "enable.partition.eof": True,
+                    "auto.offset.reset": "error",
+                }
+            )
+        )
+
+    def _settings(self, **more: Any) -> dict[str, Any]:
+        """For librdkafka; keys go to the partitions to which Java's clients send them."""
+        return {
+            "bootstrap.servers": self._options.servers,
+            "partitioner": "murmur2_random",
+            "message.timeout.ms": self._milliseconds,
+            "log_level": 0,
+            "error_cb": self._noted,
+            **more,
+            **self._options.client,
+        }
+
+    @property
+    def _milliseconds(self) -> int:
+        return self._options.timeout * 1000
+
+    def _isolation(self) -> IsolationLevel:
+        uncommitted = self._options.client.get("isolation.level") == "read_uncommitted"
+        return IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
+
+    def _answer(self, future: Future[Any]) -> Any:
+        return future.result(self._options.timeout)
+
+    def _noted(self, error: KafkaError) -> None:
+        if error.code() in _TELLING:
+            self._cause = error.code()
+
+    @contextmanager
+    def _explained(self, topic: str) -> Iterator[None]:
+        """Turns the client's errors into ours."""
+        try:
+            yield
+        except KafkaException as failed:
+            if self._idle is not None:
+                self._idle.poll(0)  # else it does not say why it cannot connect
+            error = failed.args[0]
+            advice = _ADVICE.get(self._cause or error.code()) or _ADVICE.get(error.code())
+            raise self.error(advice or f"the client failed with {error.name()}", topic) from None
+        except TimeoutError:
+            raise self.error(_ADVICE[KafkaError._TIMED_OUT], topic) from None
+
+
+class _Outcome:
+    """What became of records."""
+
+    def __init__(self) -> None:
+        self.confirmed = 0
+        self._refused: Counter[int] = Counter()
+
+    def delivered(self, error: KafkaError | None, _: Message) -> None:
+        if error is None:
+            self.confirmed += 1
+        else:
+            self._refused[error.code()] += 1
+
+    def check(self, unconfirmed: int) -> None:
+        """Raise what most of those failed with that are not confirmed."""
+        if self._refused:
+            raise KafkaException(KafkaError(self._refused.most_common(1)[0][0]))
+        if unconfirmed:
+            raise KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT))
+
+
+EARLIEST, LATEST = _SPEC.earliest(), _SPEC.latest()
+
+
+def since(milliseconds: int) -> Any:
+    """The spec of the first record of that time or later."""
+    return _SPEC.for_timestamp(milliseconds)

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import pytest
+
+from babelqueue_spark.bindings import BindingConfig
+from babelqueue_spark.bindings.kafka import KafkaBinding
+from tests.contract.suite import SECRET, LogContract
+from tests.servers.kafka import KafkaServer
+
+pytestmark = pytest.mark.server
+
+
+class TestKafka(LogContract):
+    binding_class = KafkaBinding
+    largest_body = 990_000
+    queue_suffixes = (".v2", "_x", "-eu", ".a.b")
+
+    @pytest.fixture
+    def config(self, kafka_server: KafkaServer) -> BindingConfig:
+        return BindingConfig(url=kafka_server.url)
+
+    @pytest.fixture
+    def unreachable(self) -> BindingConfig:
+        login = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN"}
+        login |= {"sasl.username": "spark", "sasl.password": SECRET, "timeout_seconds": "2"}
+        return BindingConfig(url="kafka://127.0.0.1:1", client_options=login)
