@@ -1,4 +1,4 @@
-"""Jars of servers written in Java: fetched once by Maven, as a pom names them."""
+"""Jars and distributions of servers written in Java: fetched once by Maven, as a pom names them."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ def jars(pom: Path) -> Path:
     return folder
 
 
+def distribution(pom: Path) -> Path:
+    """The folder that the archive of a pom was unpacked to."""
+    return next(found.parent for found in jars(pom).glob("*/bin"))
+
+
 def _fetch(pom: Path, folder: Path) -> None:
     if not shutil.which("mvn"):
         raise StartError("Maven is missing, which fetches a server's jars: run scripts/provision.sh")
@@ -34,4 +39,7 @@ def _fetch(pom: Path, folder: Path) -> None:
     if fetched.returncode:
         reason = fetched.stdout.partition("[ERROR] ")[2].partition("\n")[0]
         raise StartError(f"Maven could not fetch the jars of {pom.name}: {reason}")
+    for archive in partial.glob("*.tar.gz"):
+        shutil.unpack_archive(archive, partial, filter="data")
+        archive.unlink()
     partial.rename(folder)

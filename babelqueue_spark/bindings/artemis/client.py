@@ -1,0 +1,123 @@
+"""The connection of one binding: made when needed, kept alive, with errors that say what to do."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from babelqueue_spark.bindings.artemis.connection import BLOCKED, Connection
+from babelqueue_spark.bindings.artemis.management import Management
+from babelqueue_spark.bindings.artemis.options import ArtemisOptions
+from babelqueue_spark.bindings.artemis.wire import UNNAMED, AmqpError
+from babelqueue_spark.errors import BrokerError
+
+_TICK_SECONDS = 5.0
+
+_ADVICE = {
+    BLOCKED: "it takes no messages: the address or the broker's disk is full",
+    UNNAMED: "it did not say why",
+    "amqp:connection:forced": "it closed the connection, as a broker that shuts down: try again later",
+    "amqp:connection:framing-error": "what answers there does not speak AMQP 1.0: check host and port",
+    "amqp:link:detach-forced": "it closed the link: was the queue deleted?",
+    "amqp:not-found": "the queue does not exist, and may not be created: create it first, ANYCAST",
+    "amqp:resource-deleted": "the queue was deleted",
+    "amqp:resource-limit-exceeded": "the connection was silent for too long, or the address is full",
+    "amqp:unauthorized-access": "check user and password, and what the user may do",
+}
+
+
+class ArtemisClient:
+    """A `Connection`, made when first needed in the process that needs it.
+
+    A thread answers heartbeats however long the caller is busy with something else.
+    """
+
+    def __init__(self, options: ArtemisOptions) -> None:
+        self._options = options
+        self._lock = threading.RLock()
+        self._connection: Connection | None = None
+        self._ended = threading.Event()
+        self._management: Management | None = None
+        self._managed = True
+
+    def __reduce__(self) -> tuple[type[ArtemisClient], tuple[ArtemisOptions]]:
+        return ArtemisClient, (self._options,)
+
+    @contextmanager
+    def connected(self, queue: str) -> Iterator[Connection]:
+        """The connection, for as long as nobody else may use it; its errors are explained."""
+        with self._lock:
+            try:
+                yield self._open()
+            except (AmqpError, OSError) as error:
+                connection = self._connection
+                if connection is not None and (isinstance(error, OSError) or connection.closed):
+                    self._drop()
+                raise self.error(advice(error), queue) from None
+
+    def ready(self, queue: str) -> int | None:
+        """Messages that are ready, as the broker's management tells; None where it does not tell."""
+        if not self._managed:
+            return None
+        with self.connected(queue) as connection:
+            try:
+                if self._management is None or self._management.connection is not connection:
+                    self._management = Management(connection)
+                return self._management.ready(queue)
+            except AmqpError:
+                if connection.closed:
+                    raise
+                self._managed = False
+                return None
+
+    def error(self, text: str, queue: str) -> BrokerError:
+        """An error that names the broker and the queue."""
+        return BrokerError(f"Artemis at {self._options.address}: queue '{queue}': {text}")
+
+    def close(self) -> None:
+        """Close the connection; idempotent."""
+        with self._lock:
+            self._drop()
+
+    def _open(self) -> Connection:
+        if self._connection is not None:
+            with suppress(AmqpError, OSError):
+                self._connection.refresh()
+            if self._connection.closed:
+                self._drop()
+        if self._connection is None:
+            self._connection = Connection(self._options)
+            self._ended = threading.Event()
+            threading.Thread(
+                target=self._keep_alive, args=(self._connection, self._ended), name="artemis", daemon=True
+            ).start()
+        return self._connection
+
+    def _drop(self) -> None:
+        self._ended.set()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _keep_alive(self, connection: Connection, ended: threading.Event) -> None:
+        while not ended.wait(min(connection.patience / 4 or _TICK_SECONDS, _TICK_SECONDS)):
+            with self._lock, suppress(AmqpError, OSError):
+                if not ended.is_set():
+                    connection.refresh()
+
+
+def advice(error: AmqpError | OSError) -> str:
+    """What to do about an error of the connection or of the broker."""
+    if isinstance(error, ssl.SSLError):
+        return "TLS failed: check the certificates and artemis.ssl_ca_certs"
+    if isinstance(error, TimeoutError):
+        return "it did not answer in time: check host, port and TLS, or raise artemis.timeout"
+    if isinstance(error, ConnectionRefusedError | socket.gaierror):
+        return "it cannot be reached: check host, port and TLS"
+    if isinstance(error, OSError):
+        return "the connection was lost"
+    known = _ADVICE.get(error.name, f"it refused what was asked ({error.name})")
+    return f"{known} ({error.text})" if error.text else known

@@ -1,0 +1,142 @@
+"""Envelopes as Artemis messages: the contract's properties, and what a reader makes of messages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from babelqueue_spark.bindings.artemis import amqp
+from babelqueue_spark.bindings.artemis.options import ArtemisOptions
+from babelqueue_spark.bindings.base import deliveries
+from babelqueue_spark.envelope import decode
+
+_MILLISECONDS = pa.timestamp("ms", tz="UTC")
+_DUPLICATE_ID = "_AMQ_DUPL_ID"
+_LARGEST_TIME = 1 << 53
+_LATEST = (1 << 63) - 1
+
+Found = tuple[int, bytes]
+"""The number of a delivery, and its message as it was sent."""
+
+
+def encoded(messages: pa.RecordBatch, options: ArtemisOptions) -> Iterator[bytes]:
+    """`OUTGOING` messages as they are sent."""
+    bodies = messages.column("body")
+    envelopes = decode(bodies)
+    meta = envelopes.column("meta")
+    created_at = pc.struct_field(meta, "created_at").cast(_MILLISECONDS, safe=False).cast(pa.int64())
+    columns = (
+        bodies,
+        *(messages.column(name) for name in ("headers", "key", "delay")),
+        *(envelopes.column(name) for name in ("job", "trace_id", "attempts")),
+        *(pc.struct_field(meta, name) for name in ("id", "lang", "schema_version")),
+        created_at,
+    )
+    for row in zip(*(column.to_pylist() for column in columns), strict=True):
+        body, headers, key, delay, job, trace_id, attempts, message_id, lang, version, created = row
+        given = {name: value for name, value in headers or () if value is not None}
+        if options.duplicate_detection and message_id:
+            name = f"{message_id}-{attempts}" if (attempts or 0) > 0 else message_id
+            given.setdefault(_DUPLICATE_ID, name)
+        yield amqp.encoded(
+            body,
+            time_to_live=options.time_to_live_ms,
+            annotations=_annotations(job, delay),
+            properties=_properties(message_id, job, trace_id, created, key),
+            application={
+                name: amqp.text(value)
+                for name, value in (given | _contract(job, version, lang, attempts)).items()
+            },
+        )
+
+
+def received(found: Sequence[Found], holder: str | None) -> pa.RecordBatch:
+    """`DELIVERIES` of messages that came by a link; receipts are null without one."""
+    messages = [_message(raw) for _, raw in found]
+    again = [message.delivery_count or None for message in messages]
+    return deliveries(
+        len(messages),
+        body=[message.body for message in messages],
+        headers=[_headers(message.application) for message in messages],
+        id=[_optional_text(message.property("message-id")) for message in messages],
+        count=[None if count is None else count + 1 for count in again],
+        redelivered=[None if count is None else True for count in again],
+        enqueued_at=pa.array(map(_enqueued_at, messages), _MILLISECONDS),
+        key=[_optional_text(message.property("group-id")) for message in messages],
+        receipt=[f"{holder}:{number}".encode() for number, _ in found] if holder else None,
+    )
+
+
+def numbers(claimed: pa.RecordBatch, holder: str) -> list[int | None]:
+    """The numbers in receipts, None where they are of another link."""
+    receipts = (receipt.decode().partition(":") for receipt in claimed.column("receipt").to_pylist())
+    return [int(number) if link == holder else None for link, _, number in receipts]
+
+
+def _contract(job: str | None, version: int | None, lang: str | None, attempts: int | None) -> dict[str, str]:
+    """The properties of the contract; none beside what is no envelope."""
+    if job is None and version is None and attempts is None:
+        return {}
+    shown = {
+        "bq_schema_version": None if version is None else str(version),
+        "bq_source_lang": lang,
+        "bq_attempts": str(attempts or 0),
+        "bq_app_id": "babelqueue",
+    }
+    return {name: value for name, value in shown.items() if value}
+
+
+def _annotations(job: str | None, delay: int | None) -> dict[str, bytes]:
+    annotations = {"x-opt-jms-type": amqp.symbol(job)} if job else {}
+    if delay and delay > 0:
+        annotations["x-opt-delivery-time"] = amqp.number(min(int(time.time() * 1000) + delay, _LATEST))
+    return annotations
+
+
+def _properties(
+    message_id: str | None, job: str | None, trace_id: str | None, created: int | None, key: str | None
+) -> dict[str, bytes]:
+    """JMS reads `subject` as the type, the SDKs the annotation."""
+    texts = {"message-id": message_id, "subject": job, "correlation-id": trace_id, "group-id": key}
+    properties = {name: amqp.text(value) for name, value in texts.items() if value}
+    if created is not None:
+        properties["creation-time"] = amqp.timestamp(created)
+    return properties
+
+
+def _message(raw: bytes) -> amqp.Message:
+    try:
+        return amqp.decoded(raw)
+    except amqp.MalformedError:
+        return amqp.Message(body=raw)
+
+
+def _headers(application: Mapping[Any, Any]) -> list[tuple[str, str]] | None:
+    """Application properties as text, but for the id of a publish: that of another one would be dropped."""
+    shown = ((_text(name), value) for name, value in application.items() if value is not None)
+    return [(name, _text(value)) for name, value in shown if name != _DUPLICATE_ID] or None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _optional_text(value: Any) -> str | None:
+    return None if value is None else _text(value)
+
+
+def _enqueued_at(message: amqp.Message) -> int | None:
+    """When it came to the broker, where that writes it down, else when it was made."""
+    moment = message.annotations.get("x-opt-ingress-time", message.property("creation-time"))
+    whole = isinstance(moment, int) and not isinstance(moment, bool)
+    return moment if whole and abs(moment) < _LARGEST_TIME else None

@@ -1,0 +1,102 @@
+"""The options of the Artemis binding, from the connection string and from `artemis.<name>` options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from babelqueue_spark.bindings.base import BindingConfig
+from babelqueue_spark.bindings.values import flag, seconds, values_of
+from babelqueue_spark.errors import OptionError
+
+
+def _milliseconds(text: str) -> int:
+    value = int(text)
+    if not 0 < value < 1 << 32:
+        raise ValueError(text)
+    return value
+
+
+_OWN: Mapping[str, Callable[[str], Any]] = {
+    "timeout": seconds,
+    "time_to_live_ms": _milliseconds,
+    "duplicate_detection": flag,
+}
+
+_TLS: Mapping[str, Callable[[str], Any]] = {
+    "ssl_ca_certs": str,
+    "ssl_certfile": str,
+    "ssl_keyfile": str,
+    "ssl_password": str,
+    "ssl_check_hostname": flag,
+}
+
+_OPTIONS = {**_OWN, **_TLS}
+_PORTS = {"artemis": 5672, "artemis+ssl": 5671}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArtemisOptions:
+    """What the binding makes of its configuration.
+
+    Attributes:
+        host, port: of the acceptor.
+        user, password: None = an anonymous login.
+        secure: whether it is TLS.
+        timeout: seconds until the broker must have answered.
+        time_to_live_ms: after which a message that was published expires; None = never.
+        duplicate_detection: whether what is published has an id by which the broker drops repeats.
+        tls: the `ssl_` options.
+    """
+
+    host: str
+    port: int
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    secure: bool = False
+    timeout: float = 30.0
+    time_to_live_ms: int | None = None
+    duplicate_detection: bool = False
+    tls: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def parse(cls, config: BindingConfig) -> ArtemisOptions:
+        """Read a configuration; `OptionError` for what is unknown or cannot be used."""
+        if config.visibility_timeout is not None:
+            raise OptionError(
+                "option 'visibilityTimeout' has no meaning for Artemis, where a claim lasts as long as its "
+                "connection: remove it"
+            )
+        place = _of_url(config.url)
+        given = values_of("artemis", config.client_options, _OPTIONS)
+        tls = {name: given.pop(name) for name in _TLS if name in given}
+        if tls and not place["secure"]:
+            raise OptionError(f"artemis.{next(iter(tls))} needs a URL that starts with artemis+ssl://")
+        return cls(**place, **given, tls=tls)
+
+    @property
+    def address(self) -> str:
+        """`host:port`, as shown in errors."""
+        return f"{self.host}:{self.port}"
+
+
+def _of_url(url: str) -> dict[str, Any]:
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in _PORTS or not parts.hostname or parts.query or parts.path not in ("", "/"):
+            raise ValueError(parts.scheme)
+        port = parts.port or _PORTS[parts.scheme]
+    except ValueError:
+        raise OptionError(
+            "the Artemis URL cannot be read: write artemis://[user:password@]host:port (artemis+ssl:// for "
+            "TLS), with special characters of a password percent-encoded"
+        ) from None
+    return {
+        "host": parts.hostname,
+        "port": port,
+        "user": None if parts.username is None else unquote(parts.username),
+        "password": None if parts.password is None else unquote(parts.password),
+        "secure": parts.scheme == "artemis+ssl",
+    }
