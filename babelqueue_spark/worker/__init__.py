@@ -1,5 +1,50 @@
-"""What becomes of messages that a handler has seen."""
+"""Messages to handlers, and what becomes of each: handled, tried again, released, dropped, a dead letter."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from babelqueue_spark.errors import OptionError
 from babelqueue_spark.worker.backoff import Backoff
+from babelqueue_spark.worker.counts import Counts
+from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
+from babelqueue_spark.worker.messages import Message, Outgoing, Reject, Retry
+from babelqueue_spark.worker.redrive import Move, Redriven, redrive
+from babelqueue_spark.worker.worker import Worker
 
-__all__ = ["Backoff"]
+if TYPE_CHECKING:
+    from babelqueue_spark.worker.redis_store import RedisStore
+    from babelqueue_spark.worker.sql_store import SqlStore
+
+__all__ = [
+    "Backoff",
+    "Counts",
+    "IdempotencyStore",
+    "Message",
+    "Move",
+    "Outgoing",
+    "Record",
+    "RedisStore",
+    "Redriven",
+    "Reject",
+    "Retry",
+    "SqlStore",
+    "Worker",
+    "redrive",
+]
+
+_STORES = {"RedisStore": ("redis_store", "redis"), "SqlStore": ("sql_store", "sql")}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _STORES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, extra = _STORES[name]
+    try:
+        return getattr(import_module(f"{__name__}.{module}"), name)
+    except ModuleNotFoundError as error:
+        if error.name not in ("redis", "sqlalchemy"):
+            raise
+        raise OptionError(
+            f"{name} needs the Python package '{error.name}' on driver and executors: "
+            f'pip install "babelqueue-spark[{extra}]"'
+        ) from None

@@ -1,0 +1,95 @@
+"""What a worker did: counters of a batch, and of all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from babelqueue_spark.worker.outcomes import Because, Outcome
+
+PUBLISHED = "published"
+
+
+@dataclass
+class Counts:
+    """Messages by what became of them.
+
+    Attributes:
+        by: (URN, outcome, reason) → messages; the outcome `published` is for what handlers returned.
+    """
+
+    by: Counter[tuple[str | None, str, str | None]] = field(default_factory=Counter)
+
+    @property
+    def read(self) -> int:
+        """All messages that came."""
+        return self.by.total() - self.published
+
+    @property
+    def acked(self) -> int:
+        """Messages whose handler returned."""
+        return self._of(Outcome.ACKED)
+
+    @property
+    def retried(self) -> int:
+        """Messages that are tried again."""
+        return self._of(Outcome.RETRIED)
+
+    @property
+    def released(self) -> int:
+        """Messages that went back as they were."""
+        return self._of(Outcome.RELEASED)
+
+    @property
+    def dropped(self) -> int:
+        """Messages that nobody handles, duplicates among them."""
+        return self._of(Outcome.DROPPED)
+
+    @property
+    def duplicates(self) -> int:
+        """Messages that had been handled before."""
+        return sum(
+            count
+            for (_, outcome, reason), count in self.by.items()
+            if (outcome, reason) == (Outcome.DROPPED, Because.DUPLICATE)
+        )
+
+    @property
+    def dead_lettered(self) -> int:
+        """Messages that became dead letters."""
+        return self._of(Outcome.DEAD_LETTERED)
+
+    @property
+    def published(self) -> int:
+        """Messages that message handlers returned."""
+        return self._of(PUBLISHED)
+
+    def add(self, rows: Iterable[Any]) -> None:
+        """Count rows that have job, outcome, reason and messages."""
+        for row in rows:
+            self.by[row.job, row.outcome, row.reason] += row.messages
+
+    def rows(self) -> list[tuple[str | None, str, str | None, int]]:
+        """URN, outcome, reason and messages, sorted."""
+        found = ((*key, count) for key, count in self.by.items())
+        return sorted(found, key=lambda row: tuple(value or "" for value in row[:3]))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The counters by name, and `by` as a list; of JSON's types."""
+        names = (
+            "read",
+            "acked",
+            "retried",
+            "released",
+            "dropped",
+            "duplicates",
+            "dead_lettered",
+            "published",
+        )
+        by = [dict(zip(("job", "outcome", "reason", "messages"), row, strict=True)) for row in self.rows()]
+        return {**{name: getattr(self, name) for name in names}, "by": by}
+
+    def _of(self, wanted: str) -> int:
+        return sum(count for (_, outcome, _), count in self.by.items() if outcome == wanted)

@@ -1,0 +1,68 @@
+"""Effects once: which messages were handled already, known by their `meta.id`.
+
+A message is claimed before it is handled, under a lease, and remembered once it was. A store keeps that for
+all workers; `RedisStore` and `SqlStore` are two, and `IdempotencyStore` says what another one has to do.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Self
+
+Standing = Literal["granted", "held", "handled"]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a store knows of a message, and has made of a claim to it.
+
+    Attributes:
+        standing: `granted`, the claim is ours; `held`, somebody else's lease is running; `handled`, the
+            message was.
+        ours: whether the same owner has handled it, in an earlier attempt.
+        result: what the owner noted when it did.
+    """
+
+    standing: Standing
+    ours: bool = False
+    result: bytes = b""
+
+
+class IdempotencyStore(ABC):
+    """The contract of a store.
+
+    It travels to executors: it is made without a connection, pickles, and connects at the first call, in
+    the process that makes it. Every call is atomic for each id, and raises `BrokerError` when the
+    store is out of reach: then nothing is handled. Owners are 32 hex digits.
+    """
+
+    @abstractmethod
+    def claim(self, ids: Sequence[str], owner: str) -> list[Record]:
+        """Claim what nobody has handled or holds, for as long as the lease; a record for each id.
+
+        What the same owner holds is granted again, with a new lease. `ids` are distinct.
+        """
+
+    @abstractmethod
+    def remember(self, message_id: str, owner: str, result: bytes = b"") -> None:
+        """Note that a message was handled, durably, for as long as the store keeps that."""
+
+    @abstractmethod
+    def release(self, ids: Sequence[str], owner: str) -> None:
+        """End the owner's claims to messages that it did not handle; those of others stay."""
+
+    @abstractmethod
+    def forget(self, ids: Sequence[str]) -> None:
+        """Know nothing of these messages any more: the next delivery of each is handled."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the connection; idempotent."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

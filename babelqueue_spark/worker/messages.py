@@ -1,0 +1,159 @@
+"""What a message handler takes, returns and raises."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from babelqueue_spark.errors import BabelQueueError
+
+BYPASS_HEADER = "bq-replay-bypass"
+"""Any text in this header marks a redriven message whose effects outside are not wanted again."""
+
+
+class Retry(Exception):  # noqa: N818 (a word of the handlers' language)
+    """Raised by a handler that wants its message again later; it counts as an attempt.
+
+    Args:
+        text: why, for the log and the dead letter.
+        after: seconds to wait; by default what the worker's backoff says.
+    """
+
+    def __init__(self, text: str = "", *, after: float | None = None) -> None:
+        if after is not None and not 0 <= after < float("inf"):
+            raise ValueError(f"Retry(after={after}): after takes a number of seconds, 0 or more")
+        super().__init__(text)
+        self.after = after
+
+
+class Reject(Exception):  # noqa: N818 (a word of the handlers' language)
+    """Raised by a handler to which its message is no use: it becomes a dead letter at once.
+
+    Args:
+        reason: the dead letter's `reason`.
+        text: its `error`.
+    """
+
+    def __init__(self, reason: str = "rejected", text: str = "") -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+class HandlerTimeoutError(BaseException):
+    """A handler ran longer than the worker allows. No `Exception`, so that handlers do not swallow it."""
+
+
+@dataclass(eq=False)
+class Message:
+    """One acceptable envelope, and what came beside it.
+
+    Attributes:
+        job: its URN.
+        trace_id: of the causal chain.
+        id: `meta.id`; None where it has none.
+        attempts: how often it has failed before.
+        queue: where it was read.
+        body: the bytes as received.
+        headers: what travelled beside the body.
+        key: partition key, group or session.
+    """
+
+    job: str
+    trace_id: str
+    id: str | None
+    attempts: int
+    queue: str
+    body: bytes
+    headers: Mapping[str, str]
+    key: str | None
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """The payload; PHP's empty list is an empty object."""
+        return self._envelope["data"] or {}
+
+    @cached_property
+    def meta(self) -> dict[str, Any]:
+        """The meta block, unknown keys included."""
+        meta: dict[str, Any] = self._envelope["meta"]
+        return meta
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether it was redriven with the wish to bypass effects outside."""
+        return bool(self.headers.get(BYPASS_HEADER))
+
+    @cached_property
+    def _envelope(self) -> dict[str, Any]:
+        envelope: dict[str, Any] = json.loads(self.body)
+        return envelope
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outgoing:
+    """A message that a handler wants published.
+
+    It continues the trace of the message that was handled: `trace_id`, and where the broker keeps headers
+    `traceparent` and `tracestate`, unless it says otherwise.
+
+    Attributes:
+        job: its URN.
+        data: its payload, of JSON's types.
+        queue: where it goes; by default the worker's option `queue`.
+        trace_id: by default that of the message that was handled.
+        headers: beside the body.
+        key: partition key, group or session.
+        delay: seconds before it can be read.
+    """
+
+    job: str
+    data: Mapping[str, Any]
+    queue: str | None = None
+    trace_id: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    key: str | None = None
+    delay: float | None = None
+
+
+_TRACE_HEADERS = ("traceparent", "tracestate")
+
+
+def outgoing_rows(result: Any, message: Message, *, headers: bool) -> list[dict[str, Any]]:
+    """What a handler returned, as rows of a write.
+
+    Args:
+        result: None, an `Outgoing`, or several.
+        message: the message that was handled.
+        headers: whether the broker keeps any.
+
+    Raises:
+        BabelQueueError, TypeError, ValueError: it returned something else, or data that is no JSON.
+    """
+    if result is None:
+        return []
+    found = [result] if isinstance(result, Outgoing) else result
+    if not isinstance(found, Iterable) or isinstance(found, (str, bytes, Mapping)):
+        raise BabelQueueError(
+            f"a handler returns nothing, or Outgoing messages, but this is of type {type(result).__name__}"
+        )
+    carried = {name: message.headers[name] for name in _TRACE_HEADERS if name in message.headers}
+    return [_row(each, message, carried if headers else {}) for each in found]
+
+
+def _row(outgoing: Any, message: Message, carried: Mapping[str, str]) -> dict[str, Any]:
+    if not isinstance(outgoing, Outgoing):
+        raise BabelQueueError(
+            f"a handler returns Outgoing messages, but this is of type {type(outgoing).__name__}"
+        )
+    return {
+        "job": outgoing.job,
+        "data": json.dumps(outgoing.data, ensure_ascii=False, allow_nan=False, separators=(",", ":")),
+        "queue": outgoing.queue,
+        "trace_id": outgoing.trace_id or message.trace_id,
+        "headers": list({**carried, **outgoing.headers}.items()) or None,
+        "key": outgoing.key,
+        "delay": outgoing.delay,
+    }

@@ -1,0 +1,170 @@
+"""What becomes of a message: the decisions, one function each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Literal
+
+import pyarrow as pa
+
+from babelqueue_spark.envelope import Reason
+from babelqueue_spark.worker.backoff import Backoff
+from babelqueue_spark.worker.messages import Reject, Retry
+
+UnknownUrn = Literal["fail", "delete", "release", "dead_letter"]
+
+MOST_ATTEMPTS = 2**31 - 1
+_LONGEST_ERROR = 1_000
+
+
+class Outcome(StrEnum):
+    """What becomes of one message; the values name the counters."""
+
+    ACKED = "acked"
+    RETRIED = "retried"
+    RELEASED = "released"
+    DROPPED = "dropped"
+    DEAD_LETTERED = "dead_lettered"
+
+
+class Because(StrEnum):
+    """Reasons that the worker gives by itself, beside those of `envelope.Reason` and of handlers."""
+
+    FAILED = "failed"
+    UNKNOWN_URN = "unknown_urn"
+    DUPLICATE = "duplicate"
+    IN_FLIGHT = "in_flight"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The decision about one message.
+
+    Attributes:
+        outcome: what is done.
+        attempts: the message's count from now on.
+        reason: why, unless it was handled.
+        error, exception: text and class of what a handler raised.
+        delay: seconds before it can be read again.
+        annotated: whether a dead letter gets its block; without one it keeps every byte.
+    """
+
+    outcome: Outcome
+    attempts: int
+    reason: str | None = None
+    error: str | None = None
+    exception: str | None = None
+    delay: float = 0.0
+    annotated: bool = True
+
+
+@lru_cache(maxsize=1024)
+def acked(attempts: int) -> Verdict:
+    """The message was handled."""
+    return Verdict(Outcome.ACKED, attempts)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a handler raised, as far as it matters; unlike the exception it can be sent to executors.
+
+    Attributes:
+        error: its text, without its class; None where it has none.
+        exception: its class; None where no handler was there to raise.
+        reason: why the message becomes a dead letter, now or in the end.
+        after: seconds until the next attempt, where the handler said so.
+        final: whether there is no next attempt.
+    """
+
+    error: str | None = None
+    exception: str | None = None
+    reason: str = Because.FAILED
+    after: float | None = None
+    final: bool = False
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """The failure that an exception stands for."""
+        if isinstance(error, FrameFailedError):
+            return error.failure
+        text = _within_bounds(str(error))
+        name = type(error).__name__
+        if isinstance(error, Reject):
+            return cls(text, name, error.reason, final=True)
+        return cls(text, name, after=error.after if isinstance(error, Retry) else None)
+
+
+class FrameFailedError(Exception):
+    """Raised for each message of a DataFrame handler that failed on the driver."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__()
+        self.failure = failure
+
+
+def _within_bounds(text: str) -> str | None:
+    """A dead letter has to fit into its broker, whatever a handler says."""
+    sound = text.encode("utf-8", "backslashreplace").decode()
+    return (f"{sound[:_LONGEST_ERROR]}…" if len(sound) > _LONGEST_ERROR else sound) or None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """The rules of one worker.
+
+    Attributes:
+        max_attempts: deliveries before a failing message becomes a dead letter, the first included.
+        backoff: seconds before the first, second, … retry, the last one for all that follow; or a `Backoff`.
+        unknown_urn: what becomes of a message that no handler is for.
+        release_delay: seconds before a released message can be read again.
+    """
+
+    max_attempts: int
+    backoff: Sequence[float] | Backoff
+    unknown_urn: UnknownUrn
+    release_delay: float
+
+    def refused(self, attempts: int, reason: str) -> Verdict:
+        """The body is no acceptable envelope; no attempt will mend that. Without identity it is poison."""
+        named = Reason.POISON if reason == Reason.MISSING_URN else reason
+        return Verdict(Outcome.DEAD_LETTERED, attempts, named, f"the envelope was refused: {reason}")
+
+    def gated(self, attempts: int) -> Verdict:
+        """The broker's own property names a schema version that is not ours: the body is not looked at."""
+        reason = Reason.UNSUPPORTED_SCHEMA_VERSION
+        if self.unknown_urn == "delete":
+            return Verdict(Outcome.DROPPED, attempts, reason)
+        return Verdict(Outcome.DEAD_LETTERED, attempts, reason, annotated=False)
+
+    def failed(self, attempts: int, failure: Failure) -> Verdict:
+        """A handler raised."""
+        counted = min(attempts + 1, MOST_ATTEMPTS)
+        if failure.final or counted >= self.max_attempts:
+            return Verdict(Outcome.DEAD_LETTERED, counted, failure.reason, failure.error, failure.exception)
+        delay = self._backoff(counted) if failure.after is None else failure.after
+        return Verdict(Outcome.RETRIED, counted, failure.reason, failure.error, failure.exception, delay)
+
+    def unknown(self, attempts: int) -> Verdict:
+        """No handler is for its URN."""
+        match self.unknown_urn:
+            case "delete":
+                return Verdict(Outcome.DROPPED, attempts, Because.UNKNOWN_URN)
+            case "release":
+                return self.released(attempts, Because.UNKNOWN_URN)
+            case "dead_letter":
+                return Verdict(Outcome.DEAD_LETTERED, attempts, Because.UNKNOWN_URN)
+            case "fail":
+                return self.failed(attempts, Failure(reason=Because.UNKNOWN_URN))
+
+    def released(self, attempts: int, reason: str) -> Verdict:
+        """Back into its queue as it is, after a pause: whoever can handle it may come."""
+        return Verdict(Outcome.RELEASED, attempts, reason, delay=self.release_delay)
+
+    def _backoff(self, retry: int) -> float:
+        if isinstance(self.backoff, Backoff):
+            [seconds] = self.backoff.delays(pa.array([retry])).to_pylist()
+            return float(seconds)
+        return self.backoff[min(max(retry, 1), len(self.backoff)) - 1] if self.backoff else 0.0

@@ -1,0 +1,92 @@
+"""Which handler a URN belongs to."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.types import DataType
+
+from babelqueue_spark.errors import OptionError
+
+
+@dataclass(frozen=True)
+class MessageHandler:
+    """A function of one message, run on executors.
+
+    Attributes:
+        pattern: a URN, in which `*` stands for any text.
+        run: takes a message, and what `partition_setup` gave where there is one.
+        partition_setup: opens what a partition's messages share; called when the first of them comes.
+    """
+
+    pattern: str
+    run: Callable[..., Any]
+    partition_setup: Callable[[], AbstractContextManager[Any]] | None = None
+
+
+@dataclass(frozen=True)
+class FrameHandler:
+    """A function of a DataFrame, run on the driver.
+
+    Attributes:
+        pattern: a URN, in which `*` stands for any text.
+        run: takes the rows and the number of the batch; may return a DataFrame to publish.
+        data_schema: type of their `data`; None = JSON text.
+    """
+
+    pattern: str
+    run: Callable[[Any, int], Any]
+    data_schema: DataType | str | None = None
+
+
+Handler = MessageHandler | FrameHandler
+
+
+class Routes:
+    """Handlers by URN: an exact one first, then the pattern with most characters besides `*`.
+
+    Of two patterns with as many, the one that was added first.
+    """
+
+    def __init__(self, handlers: Iterable[Handler] = ()) -> None:
+        self._handlers = {handler.pattern: handler for handler in handlers}
+
+    def add(self, handler: Handler) -> None:
+        """Add a handler; `OptionError` where its URN has one, or its function cannot be one."""
+        if not handler.pattern.strip():
+            raise OptionError("a handler needs a URN, such as 'urn:babel:orders:created' or 'urn:babel:*'")
+        if handler.pattern in self._handlers:
+            raise OptionError(f"'{handler.pattern}' has a handler already: a URN has one")
+        if inspect.iscoroutinefunction(handler.run):
+            raise OptionError(
+                f"the handler of '{handler.pattern}' is an async function, which nobody would await: "
+                "run it with asyncio.run in a plain function"
+            )
+        self._handlers[handler.pattern] = handler
+
+    def of(self, job: str) -> Handler | None:
+        """The handler of a URN, or None."""
+        return next((handler for handler in self.ordered() if matches(handler.pattern, job)), None)
+
+    def frame_handlers(self) -> list[FrameHandler]:
+        """Those that run on the driver."""
+        return [handler for handler in self._handlers.values() if isinstance(handler, FrameHandler)]
+
+    def ordered(self) -> list[Handler]:
+        """All handlers, in the order in which their patterns are tried."""
+        return sorted(
+            self._handlers.values(),
+            key=lambda handler: ("*" in handler.pattern, -len(handler.pattern.replace("*", ""))),
+        )
+
+
+def matches(pattern: str, job: str) -> bool:
+    """Whether a URN matches a pattern in which `*` stands for any text, the empty one too."""
+    if "*" not in pattern:
+        return pattern == job
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), job, re.DOTALL) is not None

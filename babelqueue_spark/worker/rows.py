@@ -1,0 +1,105 @@
+"""The rows of one partition, as handlers need them: by number, in plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from babelqueue_spark.bindings import OUTGOING
+from babelqueue_spark.envelope import SCHEMA_VERSION
+from babelqueue_spark.envelope.columns import BLANKS
+from babelqueue_spark.worker.ledger import fingerprint
+from babelqueue_spark.worker.messages import Message
+
+VERSION_HEADERS = ("bq-schema-version", "bq_schema_version")
+"""Where brokers with native properties carry the schema version; Artemis has no hyphens."""
+
+INPUT = pa.schema(
+    [
+        ("body", pa.binary()),
+        ("queue", pa.string()),
+        ("headers", OUTGOING.field("headers").type),
+        ("attempts", pa.int32()),
+        ("job", pa.string()),
+        ("trace_id", pa.string()),
+        ("id", pa.string()),
+        ("key", pa.string()),
+        ("error", pa.string()),
+    ]
+)
+"""What a task has to know of each row."""
+
+
+class Rows:
+    """Rows of `INPUT`.
+
+    Attributes:
+        table: the columns, each in one piece.
+        bodies, queues, jobs, ids, errors: the columns of that name as lists.
+        attempts: the column, 0 where it is null.
+    """
+
+    def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
+        self.table = pa.Table.from_batches(batches).select(INPUT.names).cast(INPUT).combine_chunks()
+        self.bodies: list[bytes] = self._list("body")
+        self.queues: list[str] = self._list("queue")
+        self.jobs: list[str] = self._list("job")
+        self.ids: list[str | None] = self._list("id")
+        self.errors: list[str | None] = self._list("error")
+        self.attempts: list[int] = [count or 0 for count in self._list("attempts")]
+        self._trace_ids: list[str] = self._list("trace_id")
+        self._headers: list[Any] = self._list("headers")
+        self._keys: list[str | None] = self._list("key")
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Names the rows by their bodies and queues."""
+        return fingerprint(self.bodies, [queue.encode() for queue in self.queues])
+
+    def is_gated(self, row: int) -> bool:
+        """Whether a property beside the body names another schema version; a blank one names none."""
+        headers = self._headers[row]
+        return bool(headers) and any(
+            name in VERSION_HEADERS and value.strip(BLANKS) and value != str(SCHEMA_VERSION)
+            for name, value in headers
+        )
+
+    def is_acceptable(self, row: int) -> bool:
+        """Whether a handler may get the message."""
+        return self.errors[row] is None and not self.is_gated(row)
+
+    def message(self, row: int) -> Message:
+        """What a handler gets."""
+        return Message(
+            self.jobs[row],
+            self._trace_ids[row],
+            self.ids[row],
+            self.attempts[row],
+            self.queues[row],
+            self.bodies[row],
+            dict(self._headers[row] or ()),
+            self._keys[row],
+        )
+
+    def about(self, row: int) -> dict[str, Any]:
+        """What a log line says of a message."""
+        return {
+            "queue": self.queues[row],
+            "urn": self.jobs[row],
+            "trace_id": self._trace_ids[row],
+            "id": self.ids[row],
+        }
+
+    def column(self, name: str, rows: Sequence[int]) -> pa.Array:
+        """Some values of a column."""
+        return self.table.column(name).combine_chunks().take(pa.array(rows, pa.int64()))
+
+    def _list(self, name: str) -> list[Any]:
+        values: list[Any] = self.table.column(name).to_pylist()
+        return values

@@ -1,0 +1,89 @@
+"""Bounds for handlers that do not return."""
+
+from __future__ import annotations
+
+import signal
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, TypeVar
+
+from pyspark import InheritableThread
+from pyspark.sql import SparkSession
+
+from babelqueue_spark.errors import BabelQueueError
+from babelqueue_spark.worker.messages import HandlerTimeoutError
+
+T = TypeVar("T")
+
+_AGAIN_SECONDS = 1.0
+_GRACE_SECONDS = 10.0
+_UNBOUNDED = nullcontext()
+
+
+class StuckHandlerError(BabelQueueError):
+    """A DataFrame handler does not even end when its Spark jobs are cancelled."""
+
+
+def interrupted_after(seconds: float | None) -> AbstractContextManager[None]:
+    """Bound the block, which runs in a process's main thread; None = not at all."""
+    return _UNBOUNDED if seconds is None else _interrupted_after(seconds)
+
+
+@contextmanager
+def _interrupted_after(seconds: float) -> Iterator[None]:
+    """Raise `HandlerTimeoutError` inside the block when time is up.
+
+    Once more a second later, and so on, should the block have caught it. Code that does not
+    return to Python (a long call into a C library) is interrupted when it does.
+    """
+
+    def expire(*_: object) -> None:
+        raise HandlerTimeoutError(f"the handler ran longer than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def with_jobs_cancelled_after(seconds: float | None, spark: SparkSession, call: Callable[[], T]) -> T:
+    """What `call` returns or raises; when time is up, its Spark jobs are cancelled, which ends it.
+
+    Raises:
+        HandlerTimeoutError: it ended because of that.
+        StuckHandlerError: it did not even end then.
+    """
+    if seconds is None:
+        return call()
+    tag = f"babelqueue-{uuid.uuid4().hex}"
+    returned: list[T] = []
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        spark.sparkContext.addJobTag(tag)
+        try:
+            returned.append(call())
+        except BaseException as error:  # noqa: BLE001 (it is raised again, in the thread that waits)
+            raised.append(error)
+
+    thread: Any = InheritableThread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    in_time = not thread.is_alive()
+    if not in_time:
+        spark.sparkContext.cancelJobsWithTag(tag)
+        thread.join(_GRACE_SECONDS)
+    if thread.is_alive():
+        raise StuckHandlerError(
+            f"a DataFrame handler ran longer than {seconds:g} s and does not end, though its Spark jobs were "
+            "cancelled: what it waits for has to have a timeout of its own; its messages are read again"
+        )
+    if not in_time:
+        raise HandlerTimeoutError(f"the handler ran longer than {seconds:g} s")
+    if raised:
+        raise raised[0]
+    return returned[0]

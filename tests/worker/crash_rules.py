@@ -1,0 +1,14 @@
+"""Which messages of a crash test fail, and which one the processes die of."""
+
+from __future__ import annotations
+
+MESSAGES = 2_000
+"""In each of the queues of a batch."""
+LAST_ATTEMPT = 2
+DEADLY = 1_000
+"""Handling it, a process dies where the crash is armed for handlers."""
+
+
+def fails(number: int, attempts: int) -> bool:
+    """Of a hundred messages five fail: four the first time, one whenever it comes."""
+    return number % 100 == 7 or (number % 25 == 3 and attempts == 0)

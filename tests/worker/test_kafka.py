@@ -1,0 +1,72 @@
+"""The worker on a log: retries wait in tiers, which its own query reads when they are due."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from babelqueue_spark.worker import Message, Reject, Worker
+from tests.bindings.kafka_peers import headers_of, records
+from tests.contract.suite import eventually
+from tests.servers.kafka import KafkaServer
+from tests.streams import WAIT, publish, run, stream
+from tests.worker.queues import order
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+TIERS = {"kafka.retry_tiers_ms": "500,1000"}
+
+
+def handler(folder: Path) -> Callable[[Message], None]:
+    """Fails message 1 once, message 2 for ever, and refuses message 3; writes down what it is given."""
+
+    def handle(message: Message) -> None:
+        number = message.data["n"]
+        (folder / f"{number}-{message.attempts}").touch()
+        if number == 2 or (number, message.attempts) == (1, 0):
+            raise RuntimeError("not today")
+        if number == 3:
+            raise Reject("refused")
+
+    return handle
+
+
+def test_retries_go_through_the_tiers_and_end_as_dead_letters(
+    spark: Any, kafka_server: KafkaServer, queue: str, tmp_path: Path
+) -> None:
+    publish(kafka_server.url, queue, [order(queue, n=number) for number in range(4)])
+    handled = tmp_path / "handled"
+    handled.mkdir()
+    worker = Worker({"url": kafka_server.url, **TIERS}, journal=str(tmp_path / "ledger"))
+    worker.handler("urn:babel:orders:created")(handler(handled))
+    queues = f"{queue},{queue}.retry.1,{queue}.retry.2"
+    query = run(
+        stream(spark, kafka_server.url, queues, tmp_path, **TIERS),
+        tmp_path,
+        worker,
+        processingTime="0 seconds",
+    )
+    dead = eventually(lambda: query.exception() or records_of(kafka_server, f"{queue}.dlq", 2), WAIT)
+    query.stop()
+    names = sorted(path.name for path in handled.iterdir())
+    assert names == ["0-0", "1-0", "1-1", "2-0", "2-1", "2-2", "3-0"]
+    letters = {json.loads(letter.value())["data"]["n"]: letter for letter in dead}
+    blocks = {number: json.loads(letter.value())["dead_letter"] for number, letter in letters.items()}
+    assert {number: (block["original_queue"], block["attempts"]) for number, block in blocks.items()} == {
+        2: (queue, 3),
+        3: (queue, 1),
+    }
+    assert not {"bq-delay", "bq-original-topic"} & headers_of(letters[2]).keys()
+
+
+def records_of(server: KafkaServer, topic: str, count: int) -> list[Any] | None:
+    from babelqueue_spark.options import read_options
+
+    with read_options({"url": server.url, "queue": topic}).binding() as binding:
+        if sum(batch.num_rows for batch in binding.browse(topic)) < count:
+            return None
+    return records(server, topic, count)

@@ -1,0 +1,160 @@
+"""kill -9 in the middle of a batch of 10,000 messages, at each point where that could hurt, of an executor's
+worker process and of the driver: each message ends handled, retried and then handled, or as a dead letter."""
+
+from __future__ import annotations
+
+import json
+import signal
+import uuid
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from tests.brokers import url_of
+from tests.crash.program import run as run_program
+from tests.servers import RedisServer
+from tests.streams import backlog, publish
+from tests.worker.crash_rules import DEADLY, LAST_ATTEMPT, MESSAGES, fails
+from tests.worker.queues import order, taken
+
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.slow]
+
+BEFORE_THE_LEDGER = ["in a handler", "before the ledger"]
+AFTER_THE_LEDGER = ["after the ledger", "in mid-publish", "after the publish"]
+POINTS = BEFORE_THE_LEDGER + AFTER_THE_LEDGER
+IN_BATCH = "in foreachBatch"
+
+
+class Trial:
+    """Queues full of messages, one for each point, and the folder of the program that works them off."""
+
+    def __init__(self, url: str, store: str, folder: Path, points: Iterable[str]) -> None:
+        self.url = url
+        self.store = store
+        self.folder = folder
+        self.queues = {point: f"crash-{uuid.uuid4().hex[:12]}" for point in points}
+        for queue in self.queues.values():
+            publish(url, queue, (order(queue, n=n) for n in range(MESSAGES)))
+
+    def run(self, target: str, armed: Iterable[str]) -> tuple[int, str]:
+        """Exit code and log of `crash_program.py`, which must reach the points it is armed with."""
+        arguments = [self.url, self.store, str(self.folder), *self.queues.values()]
+        points = {self.queues[point]: point for point in armed}
+        program = Path(__file__).with_name("crash_program.py")
+        return run_program(program, self.folder, arguments, target, points)
+
+    @property
+    def publishes_once(self) -> bool:
+        """Whether a crash after publishing leaves no second copy of a retry or a dead letter."""
+        return not self.url.startswith("amqp")
+
+    def check(self, point: str) -> Counter[tuple[int, int]]:
+        """Each message came to one end; how often handlers saw each, by number and attempts."""
+        queue = self.queues[point]
+        effects = Counter(map(int, self._lines(f"{queue}-effects")))
+        doomed = {number for number in range(MESSAGES) if fails(number, 1)}
+        assert effects.keys() == set(range(MESSAGES)) - doomed
+        if self.store != "none":
+            assert effects.total() == len(effects)
+        dlq = f"{queue}.dlq"
+        dead = [json.loads(body) for body in taken(self.url, dlq, backlog(self.url, dlq))]
+        assert len(dead) == len(doomed) or not self.publishes_once
+        assert len({body["meta"]["id"] for body in dead}) == len(doomed)
+        assert {body["data"]["n"] for body in dead} == doomed
+        assert {body["dead_letter"]["attempts"] for body in dead} == {LAST_ATTEMPT}
+        assert taken(self.url, queue, 0) == []
+        runs = Counter(tuple(map(int, line.split())) for line in self._lines(f"{queue}-runs"))
+        assert runs.keys() == {
+            (number, attempts)
+            for number in range(MESSAGES)
+            for attempts in range(2 if fails(number, 0) else 1)
+        }
+        return runs
+
+    def _lines(self, name: str) -> list[str]:
+        return (self.folder / name).read_text().splitlines()
+
+
+def test_the_deadly_message_is_in_the_middle() -> None:
+    assert not fails(DEADLY, 0)
+    assert MESSAGES // 4 < DEADLY < MESSAGES * 3 // 4
+    assert sum(fails(number, 0) for number in range(MESSAGES)) == MESSAGES * 5 // 100
+
+
+def firsts(runs: Counter[tuple[int, int]]) -> list[int]:
+    """How often handlers saw each message that had not failed before."""
+    return [count for (_, attempts), count in runs.items() if attempts == 0]
+
+
+class Crashes:
+    """What must hold of every broker, with idempotency and without."""
+
+    broker: ClassVar[str]
+    effects_once: ClassVar[bool]
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def ends(
+        cls,
+        request: pytest.FixtureRequest,
+        redis_server: RedisServer,
+        tmp_path_factory: pytest.TempPathFactory,
+    ) -> tuple[str, str]:
+        """The broker, and the store or `none`."""
+        url = url_of(cls.broker, request, tmp_path_factory.mktemp("queue"))
+        return url, redis_server.url if cls.effects_once else "none"
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def killed_workers(cls, ends: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Trial:
+        """A batch of 10,000 that loses a worker at each of the points."""
+        trial = Trial(*ends, tmp_path_factory.mktemp("workers"), POINTS)
+        code, log = trial.run("worker", POINTS)
+        assert code == 0, log
+        return trial
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def killed_driver(cls, ends: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Trial:
+        """A driver that dies while its tasks stand at all points, again after the batch, and is started again."""
+        trial = Trial(*ends, tmp_path_factory.mktemp("driver"), [*POINTS, IN_BATCH])
+        for armed in (POINTS, [IN_BATCH]):
+            code, log = trial.run("driver", armed)
+            assert code == -signal.SIGKILL, log
+        code, log = trial.run("driver", [])
+        assert code == 0, log
+        return trial
+
+    @pytest.mark.timeout(900)
+    @pytest.mark.parametrize("point", POINTS)
+    def test_killed_worker(self, killed_workers: Trial, point: str) -> None:
+        runs = killed_workers.check(point)
+        assert max(runs.values()) <= 2
+        if point in AFTER_THE_LEDGER:
+            assert all(count == 1 for count in firsts(runs))
+            assert runs.total() == len(runs) or not killed_workers.publishes_once
+
+    @pytest.mark.timeout(900)
+    @pytest.mark.parametrize("point", [*POINTS, IN_BATCH])
+    def test_killed_driver(self, killed_driver: Trial, point: str) -> None:
+        runs = killed_driver.check(point)
+        assert max(firsts(runs)) <= 2
+        assert max(runs.values()) <= (2 if killed_driver.publishes_once else 3)
+
+
+class TestSqlite(Crashes):
+    broker = "sqlite"
+    effects_once = False
+
+
+class TestRedis(Crashes):
+    broker = "redis"
+    effects_once = True
+
+
+class TestRabbitMQ(Crashes):
+    broker = "rabbitmq"
+    effects_once = True

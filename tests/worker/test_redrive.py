@@ -1,0 +1,142 @@
+"""Dead letters on their way back, on live brokers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from babelqueue_spark.bindings import OUTGOING
+from babelqueue_spark.errors import BrokerError, OptionError
+from babelqueue_spark.options import read_options
+from babelqueue_spark.worker import redrive
+from tests.brokers import url_of
+from tests.streams import backlog, publish
+from tests.worker.queues import order, taken
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+
+@pytest.fixture(params=["sqlite", "redis", "rabbitmq"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return url_of(request.param, request, tmp_path)
+
+
+def dead(body: bytes, queue: str, reason: str = "failed", failed_at: int = 1_749_132_730_000) -> bytes:
+    """A body with the block of a dead letter."""
+    block = {
+        "reason": reason,
+        "error": None,
+        "exception": None,
+        "failed_at": failed_at,
+        "original_queue": queue,
+        "attempts": 3,
+        "lang": "php",
+    }
+    text = json.dumps(block, separators=(",", ":")).encode()
+    return body.replace(b'"attempts":0}', b'"attempts":3,"dead_letter":' + text + b"}")
+
+
+def test_back_to_where_they_came_from(spark: Any, url: str, queue: str) -> None:
+    bodies = [order(queue, n=n, price=1.50) for n in range(3)]
+    publish(
+        url, f"{queue}.dlq", [*(dead(body, queue) for body in bodies), b'{"raw":"hello","dead_letter":{}}']
+    )
+    result = redrive(spark, {"url": url}, f"{queue}.dlq")
+    assert [(move.to, move.reason) for move in result.moves] == [(queue, "failed")] * 3
+    assert result.kept == {"not acceptable": 1}
+    assert taken(url, queue, 3) == bodies
+    assert taken(url, f"{queue}.dlq", 1) == [b'{"raw":"hello","dead_letter":{}}']
+
+
+def test_a_dry_run_moves_nothing(spark: Any, url: str, queue: str) -> None:
+    bodies = [dead(order(queue, n=n), queue) for n in range(3)]
+    publish(url, f"{queue}.dlq", bodies)
+    result = redrive(spark, {"url": url}, f"{queue}.dlq", dry_run=True, limit=2)
+    assert len(result.moves) == 2
+    assert backlog(url, queue) == 0
+    assert taken(url, f"{queue}.dlq", 3) == bodies
+
+
+def test_only_what_is_selected_and_the_rest_keeps_its_order(spark: Any, url: str, queue: str) -> None:
+    bodies = [
+        dead(order(queue, n=n, urn=f"urn:kind:{n % 2}"), queue, reason=("failed", "bad_order")[n % 3 == 0])
+        for n in range(12)
+    ]
+    publish(url, f"{queue}.dlq", bodies)
+    where = (
+        "dead_letter.reason = 'failed' AND job = 'urn:kind:1' AND dead_letter.failed_at < current_timestamp()"
+    )
+    result = redrive(spark, {"url": url}, f"{queue}.dlq", where=where, to=f"{queue}-b", limit=3)
+    assert [json.loads(body)["data"]["n"] for body in taken(url, f"{queue}-b", 3)] == [1, 5, 7]
+    assert len(result.moves) == 3
+    left = [body for n, body in enumerate(bodies) if n not in (1, 5, 7)]
+    assert taken(url, f"{queue}.dlq", 9) == left
+
+
+def test_poison_is_unwrapped_when_that_is_asked_for(spark: Any, url: str, queue: str) -> None:
+    block = f'"dead_letter":{{"reason":"poison","original_queue":"{queue}"}}'.encode()
+    publish(
+        url,
+        f"{queue}.dlq",
+        [b'{"raw":"hello",' + block + b"}", b'{"raw":"/w==","raw_encoding":"base64",' + block + b"}"],
+    )
+    assert redrive(spark, {"url": url}, f"{queue}.dlq").kept == {"not acceptable": 2}
+    redrive(spark, {"url": url}, f"{queue}.dlq", poison=True)
+    assert sorted(taken(url, queue, 2)) == [b"hello", b"\xff"]
+
+
+def test_a_message_that_names_no_queue_stays(spark: Any, url: str, queue: str) -> None:
+    publish(url, f"{queue}.dlq", [order(queue).replace(f'"queue":"{queue}"'.encode(), b'"queue":null')])
+    assert redrive(spark, {"url": url}, f"{queue}.dlq").kept == {"no queue": 1}
+    assert len(redrive(spark, {"url": url}, f"{queue}.dlq", to=queue).moves) == 1
+
+
+def with_headers(bodies: Iterable[bytes], headers: dict[str, str]) -> pa.RecordBatch:
+    rows = [{"body": body, "headers": list(headers.items())} for body in bodies]
+    return pa.RecordBatch.from_pylist(rows, OUTGOING)
+
+
+def test_bypass_is_a_header_beside_those_it_had(spark: Any, url: str, queue: str) -> None:
+    if url.startswith("sqlite"):
+        with pytest.raises(OptionError, match="keeps no headers"):
+            redrive(spark, {"url": url}, f"{queue}.dlq", bypass=True)
+        return
+    with read_options({"url": url, "queue": queue}).binding() as binding:
+        binding.publish(f"{queue}.dlq", with_headers([dead(order(queue), queue)], {"traceparent": "x"}))
+        redrive(spark, {"url": url}, f"{queue}.dlq", bypass=True)
+        [headers] = binding.claim(queue, 1, 1 << 20).column("headers").to_pylist()
+    assert dict(headers)["bq-replay-bypass"] == "1"
+    assert dict(headers)["traceparent"] == "x"
+
+
+def test_a_target_that_takes_nothing_stops_only_what_is_for_it(
+    spark: Any, rabbitmq_server: Any, queue: str
+) -> None:
+    url, dlq = rabbitmq_server.url, f"{queue}.dlq"
+    bodies = [dead(order(queue, n=n), target) for n, target in enumerate([queue, "x" * 300, queue])]
+    publish(url, dlq, bodies)
+    for _ in range(2):
+        with pytest.raises(BrokerError):
+            redrive(spark, {"url": url}, dlq)
+    assert [json.loads(body)["data"]["n"] for body in taken(url, queue, 2)] == [0, 2]
+    assert taken(url, dlq, 1) == [bodies[1]]
+
+
+def test_a_queue_is_not_redriven_to_itself(spark: Any, url: str, queue: str) -> None:
+    with pytest.raises(OptionError, match="to itself"):
+        redrive(spark, {"url": url}, queue, to=queue)
+
+
+def test_the_failed_table_of_initphp(spark: Any, queue: str, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/queue.db"
+    bodies = [order(queue, n=n) for n in range(4)]
+    publish(url, f"failed/{queue}", [dead(body, queue) for body in bodies])
+    redrive(spark, {"url": url}, f"failed/{queue}", where="data LIKE '%2%'")
+    assert taken(url, queue, 1) == [bodies[2]]
+    left = spark.read.format("babelqueue").options(url=url, queue=f"failed/{queue}").load()
+    assert sorted(json.loads(row.data)["n"] for row in left.collect()) == [0, 1, 3]
