@@ -1,8 +1,7 @@
-"""jobs/drain.py as a user runs it: a process with arguments, an exit code, and files."""
+"""The job drain: from a queue to files and tables."""
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -11,73 +10,93 @@ from typing import Any
 
 import pytest
 
-from jobs.drain import folder_of
+from babelqueue_spark.jobs.drain import folder_of, table_of
+from tests.jobs.conftest import Run
 from tests.streams import backlog, envelope, publish
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).parent.parent.parent
-SAME = ["urn:a:b", "urn:a_b", "urn_a:b", "urn:a.b", "..", ".", "", "urn:/a", "urn:" + "x" * 300, "urn:ä"]
+SAME = [
+    "urn:a:b",
+    "urn:a_b",
+    "urn_a:b",
+    "urn:a.b",
+    "..",
+    ".",
+    "",
+    "urn:/a",
+    "urn:" + "x" * 300,
+    "urn:ä",
+    "urn:A:b",
+]
 ORDERS, MAILS = "urn:babel:orders:created", "urn:babel:mails:sent"
 
 
-def drain(*arguments: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "jobs.drain", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "SPARK_CONF_DIR": "", "PYSPARK_SUBMIT_ARGS": "--master local[2,4] pyspark-shell"},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-
-
 def test_typed_per_urn_and_bad_ones_to_the_dead_letter_queue(
-    spark: Any, url: str, queue: str, tmp_path: Path
+    spark: Any, sqlite: str, queue: str, tmp_path: Path, run: Run
 ) -> None:
-    arguments = ["--url", url, "--queue", queue, "--output", str(tmp_path / "lake")]
-    arguments += ["--schema", f"{ORDERS}=order_id BIGINT", "--option", "maxMessagesPerTrigger=40"]
-    publish(url, queue, [*(envelope(n, queue) for n in range(100)), envelope(5, queue, job=MAILS), b"bad"])
-    first = drain(*arguments)
-    assert first.returncode == 0, first.stderr[-2000:]
-    assert "poison" in first.stdout
-    publish(url, queue, [envelope(n, queue) for n in range(100, 110)])
-    second = drain(*arguments)
-    assert second.returncode == 0, second.stderr[-2000:]
+    arguments = ["drain", "--url", sqlite, "--queue", queue, "--output", str(tmp_path / "lake")]
+    arguments += ["--schema", f"{ORDERS}=order_id BIGINT", "--option", "maxMessagesPerTrigger=60"]
+    publish(sqlite, queue, [*(envelope(n, queue) for n in range(100)), envelope(5, queue, job=MAILS), b"bad"])
+    first = run(*arguments)
+    assert (first.code, first.err) == (0, "")
+    assert "poison" in first.out
+    publish(sqlite, queue, [envelope(n, queue) for n in range(100, 110)])
+    assert run(*arguments).code == 0
 
     orders = spark.read.parquet(str(tmp_path / "lake/urn_babel_orders_created"))
     assert sorted(row.order_id for row in orders.select("data.order_id").collect()) == list(range(110))
     mails = spark.read.parquet(str(tmp_path / "lake/urn_babel_mails_sent"))
     assert [row.data for row in mails.collect()] == ['{"order_id":5}']
-    assert (backlog(url, queue), backlog(url, f"{queue}.dlq")) == (0, 1)
+    assert (backlog(sqlite, queue), backlog(sqlite, f"{queue}.dlq")) == (0, 1)
 
 
-def test_what_is_wrong_is_one_line_and_an_exit_code(tmp_path: Path) -> None:
-    done = drain("--url", "redis://:s3cret@127.0.0.1:1", "--queue", "q", "--output", str(tmp_path))
-    assert done.returncode == 1
-    assert done.stderr.startswith("drain: ")
-    assert len(done.stderr.splitlines()) == 1
-    assert "s3cret" not in done.stdout + done.stderr
+def test_tables_of_a_namespace(spark: Any, sqlite: str, queue: str, tmp_path: Path, run: Run) -> None:
+    namespace = queue.replace("-", "_")
+    spark.sql(f"CREATE DATABASE {namespace} LOCATION '{tmp_path}/tables'")
+    arguments = ["drain", "--url", sqlite, "--queue", queue, "--namespace", namespace, "--format", "orc"]
+    arguments += ["--state", str(tmp_path / "state"), "--schema", f"{ORDERS}=order_id BIGINT"]
+    for first in (0, 10):
+        publish(sqlite, queue, [envelope(n, queue) for n in range(first, first + 10)])
+        assert run(*arguments).code == 0
+    orders = spark.table(f"{namespace}.urn_babel_orders_created")
+    assert sorted(row.order_id for row in orders.select("data.order_id").collect()) == list(range(20))
+    assert orders.select("part").distinct().count() == 2
+    spark.sql(f"DROP DATABASE {namespace} CASCADE")
 
 
-@pytest.mark.parametrize("arguments", [[], ["--schema", "nonsense"], ["--nonsense"]])
-def test_wrong_usage(arguments: list[str]) -> None:
-    assert drain(*arguments).returncode == 2
+def test_a_batch_that_is_repeated_is_in_the_table_once(
+    spark: Any, sqlite: str, queue: str, tmp_path: Path, run: Run
+) -> None:
+    namespace = queue.replace("-", "_")
+    spark.sql(f"CREATE DATABASE {namespace} LOCATION '{tmp_path}/tables'")
+    arguments = ["drain", "--url", sqlite, "--queue", queue, "--namespace", namespace]
+    arguments += ["--state", str(tmp_path / "state")]
+    publish(sqlite, queue, [envelope(n, queue) for n in range(10)])
+    assert run(*arguments, "--option", "journalRetention=1h").code == 0
+    [committed] = (tmp_path / "state/checkpoint/commits").glob("0")
+    committed.unlink()  # as if the driver had died before it wrote this
+    committed.with_name(".0.crc").unlink()
+    assert run(*arguments, "--option", "journalRetention=1h").code == 0
+    assert spark.table(f"{namespace}.urn_babel_orders_created").count() == 10
+    spark.sql(f"DROP DATABASE {namespace} CASCADE")
 
 
-def test_help_has_an_example() -> None:
-    done = drain("--help")
-    assert done.returncode == 0
-    assert "spark-submit jobs/drain.py" in done.stdout
+def test_each_urn_has_a_name_of_its_own_within_the_output() -> None:
+    for names, pattern in (
+        ([folder_of(urn) for urn in SAME], r"[A-Za-z0-9_-]*(\.[0-9a-f]{16})?"),
+        ([table_of(urn) for urn in SAME], r"[a-z0-9_]+"),
+    ):
+        assert len(set(names)) == len(SAME)
+        assert all(re.fullmatch(pattern, name) and name for name in names)
+        assert max(map(len, names)) < 200
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_demo_adds_up() -> None:
+def test_the_demo_adds_up(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "jobs.demo"],
-        cwd=ROOT,
+        [sys.executable, "-m", "babelqueue_spark.jobs", "demo", "--folder", str(tmp_path / "demo")],
         capture_output=True,
         text=True,
         timeout=580,
@@ -85,10 +104,3 @@ def test_the_demo_adds_up() -> None:
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert "the sum is right" in done.stdout
-
-
-def test_each_urn_has_a_folder_of_its_own_within_the_output() -> None:
-    folders = [folder_of(urn) for urn in SAME]
-    assert len(set(folders)) == len(SAME)
-    assert all(re.fullmatch(r"[A-Za-z0-9_-]*(\.[0-9a-f]{16})?", folder) and folder for folder in folders)
-    assert max(map(len, folders)) < 200

@@ -1,0 +1,1 @@
+"""Jobs for the command line and for spark-submit: `babelqueue-spark JOB --help`."""

@@ -1,0 +1,131 @@
+"""Carry messages from a queue of any broker to a queue of any broker.
+
+    babelqueue-spark bridge --from-url redis://localhost:6379/0 --from-queue orders \\
+        --to-url env:RABBIT_URL --to-queue orders --state /srv/bridge
+    spark-submit jobs/bridge.py --from-url env:OLD --from-queue orders,mails --to-url env:NEW \\
+        --state s3a://streams/bridge --every '5 seconds'
+
+Messages keep their data as it stands, trace_id, meta, attempts, and where the target keeps them headers
+and key. Dead letters arrive in the target's dead-letter queues. What no reader would accept arrives there
+too, byte for byte and with the reason. A message leaves its queue when the stream's journal has it; a run
+that was killed is repeated without loss, and without repeats where the target is Redis or SQL.
+
+Without `--every` it carries what is there when it starts, then stops; with it, it goes on until it is
+stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+from rich.console import Console
+
+from babelqueue_spark.jobs.command import Arguments, bar, job, place, session, waiting
+from babelqueue_spark.options import Options, read_options, write_options
+from babelqueue_spark.source.columns import SCHEMA
+
+_LOOK_SECONDS = 1
+
+
+@job
+def main(arguments: list[str] | None = None) -> int:
+    """Run the job; returns the exit code."""
+    given = parse(arguments)
+    source, target = source_options(given), target_options(given)
+    found = waiting(read_options(source))
+    sink = write_options(target)
+    console = Console()
+    console.print(f"{given.from_queue}: {found:,} messages waiting")
+    query = start(session(f"bridge {given.from_queue}"), source, target, sink, given)
+    with bar(console, None if given.every else found) as progress:
+        task = progress.add_task(given.from_queue, total=None if given.every else found)
+        carried = follow(query, lambda messages: progress.update(task, completed=messages))
+    console.print(f"carried {carried:,} messages")
+    return 0
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; exits with 2 when it is wrong."""
+    parser = Arguments("bridge", __doc__)
+    parser.add_broker("from-", queue="one queue, or several with commas")
+    parser.add_broker("to-", queue="where to (default: each to the queue of the same name)", required=False)
+    parser.add_argument(
+        "--state", metavar="FOLDER", type=place, required=True, help="of the stream's journal and checkpoint"
+    )
+    parser.add_argument("--every", metavar="TIME", help="go on until stopped, with a batch so often")
+    return parser.parse_args(arguments)
+
+
+def source_options(given: argparse.Namespace) -> dict[str, str]:
+    """The options of the read."""
+    return {
+        "url": given.from_url,
+        "queue": given.from_queue,
+        "journalLocation": f"{given.state.rstrip('/')}/journal",
+        **dict(given.from_option),
+    }
+
+
+def target_options(given: argparse.Namespace) -> dict[str, str]:
+    """The options of the write."""
+    return {"url": given.to_url, **dict(given.to_option)}
+
+
+def start(
+    spark: SparkSession,
+    source: dict[str, str],
+    target: dict[str, str],
+    sink: Options,
+    given: argparse.Namespace,
+) -> StreamingQuery:
+    """The query that carries."""
+    frame = spark.readStream.format("babelqueue").options(**source).load()
+    trigger: dict[str, Any] = {"processingTime": given.every} if given.every else {"availableNow": True}
+    return (
+        carried_columns(frame, given.to_queue, sink)
+        .writeStream.format("babelqueue")
+        .options(**target)
+        .option("checkpointLocation", f"{given.state.rstrip('/')}/checkpoint")
+        .trigger(**trigger)
+        .start()
+    )
+
+
+def carried_columns(frame: DataFrame, queue: str | None, sink: Options) -> DataFrame:
+    """What is written of the columns of a read, as far as the target keeps it."""
+    with sink.binding() as binding:
+        can = binding.capabilities
+    beside = [*(["headers"] if can.headers else []), *(["delivery.key"] if can.keys else [])]
+    refused = F.col("error").isNotNull() & F.col("dead_letter").isNull()
+    nothing = F.from_json(F.lit("{}"), SCHEMA["dead_letter"].dataType.simpleString())
+    block = nothing.withField("reason", F.col("error")).withField("error", F.lit("refused by the job bridge"))
+    return frame.select(
+        "job",
+        "trace_id",
+        "data",
+        "meta",
+        "attempts",
+        "body",
+        (F.lit(queue) if queue else F.col("queue")).alias("queue"),
+        F.when(refused, block).otherwise(F.col("dead_letter")).alias("dead_letter"),
+        *beside,
+    )
+
+
+def follow(query: StreamingQuery, progress: Callable[[int], object]) -> int:
+    """Wait for the end of a query; `progress(messages)` hears how many it has carried so far."""
+    batches: dict[int, int] = {}
+    try:
+        while True:
+            ended = query.awaitTermination(_LOOK_SECONDS)
+            batches |= {each["batchId"]: each["numInputRows"] for each in query.recentProgress}
+            progress(sum(batches.values()))
+            if ended:
+                return sum(batches.values())
+    finally:
+        query.stop()

@@ -1,0 +1,262 @@
+"""Drain a queue into files or tables: typed per URN, invalid messages to the dead-letter queue.
+
+    babelqueue-spark drain --url redis://localhost:6379/0 --queue orders --output /data/orders \\
+        --schema 'urn:babel:orders:created=order_id BIGINT, amount DECIMAL(12,2)'
+    spark-submit jobs/drain.py --url env:ORDERS_URL --queue orders --namespace lake.orders --format iceberg \\
+        --state s3a://streams/orders
+
+It reads what is in the queue when it starts, then stops. Run again, it goes on from where it stopped: the
+stream's journal and checkpoint lie in the folder `--state`. A run that was killed is repeated without
+loss, and without repeats in files and tables; dead letters are without repeats on Redis and SQL.
+
+With `--output`, each URN has a folder of files there (Parquet, ORC, JSON), with `_` for what a path
+should not hold, and in it a folder `part=…` a batch. With `--namespace`, each URN has a table of that
+name in a schema of a catalog, in a format that it knows, partitioned by a column `part`; a batch that is
+repeated replaces its part. The columns are job, trace_id, id, queue, lang, created_at, attempts, data
+(typed, or JSON text where no schema is given) and data_json.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from rich.console import Console
+
+from babelqueue_spark.jobs.command import Arguments, bar, job, of_both, pair, place, session, show, waiting
+from babelqueue_spark.options import read_options, write_options
+
+
+@dataclass
+class Summary:
+    """What a run did.
+
+    Attributes:
+        drained: URN → messages written.
+        dead_lettered: reason → messages sent to the dead-letter queue.
+    """
+
+    drained: Counter[str] = field(default_factory=Counter)
+    dead_lettered: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def total(self) -> int:
+        """All messages of the run."""
+        return self.drained.total() + self.dead_lettered.total()
+
+
+@dataclass(frozen=True)
+class Files:
+    """A folder for each URN, in it one for each part."""
+
+    folder: str
+    format: str
+
+    def write(self, messages: DataFrame, urn: str, part: str) -> None:
+        """Write a part, or write it again."""
+        target = f"{self.folder}/{folder_of(urn)}/part={part}"
+        messages.write.format(self.format).mode("overwrite").save(target)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """A table for each URN in a namespace, with a column that says which part a row is of."""
+
+    namespace: str
+    format: str
+
+    def write(self, messages: DataFrame, urn: str, part: str) -> None:
+        """Write a part, or write it again in place of what a kill in mid-write left."""
+        table = quoted(*self.namespace.split("."), table_of(urn))
+        columns = messages.withColumn("part", F.lit(part)).schema.toDDL()
+        spark = messages.sparkSession
+        layout = f"({columns}) USING {quoted(self.format)} PARTITIONED BY (part)"
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {table} {layout}")
+        put = f"INSERT OVERWRITE {table} PARTITION (part = '{part}') SELECT * FROM {{messages}}"  # noqa: S608 (quoted)
+        spark.sql(put, messages=messages)
+
+
+@dataclass(frozen=True)
+class Drain:
+    """One drain as asked for on the command line.
+
+    Attributes:
+        url, queue: where to read.
+        target: where to write.
+        state: folder of the stream's journal and checkpoint.
+        schemas: URN → DDL of its data.
+        read, write: further options of the connector, by its own names.
+    """
+
+    url: str
+    queue: str
+    target: Files | Tables
+    state: str
+    schemas: dict[str, str]
+    read: dict[str, str]
+    write: dict[str, str]
+
+    def check(self) -> int:
+        """The backlog now; raises what is wrong with the options or the broker before Spark starts."""
+        options = read_options(self._reading())
+        write_options({"url": self.url, **self.write})
+        return waiting(options)
+
+    def run(self, spark: SparkSession, progress: Callable[[int], object]) -> Summary:
+        """Drain what is in the queue now; `progress(messages)` is called after each batch."""
+        found = self.check()
+        summary = Summary()
+        while True:
+            before = summary.total
+            self._run_once(spark, summary, progress)
+            if summary.total == before or summary.total >= found:
+                return summary
+
+    def _reading(self) -> dict[str, str]:
+        journal = f"{self.state}/journal"
+        return {"url": self.url, "queue": self.queue, "journalLocation": journal, **self.read}
+
+    def _run_once(self, spark: SparkSession, summary: Summary, progress: Callable[[int], object]) -> None:
+        frame = spark.readStream.format("babelqueue").options(**self._reading()).load()
+
+        def each(batch: DataFrame, number: int) -> None:
+            batch.persist()
+            try:
+                progress(self._write_batch(batch, f"{str(query.id)[:8]}-{number:06d}", summary))
+            finally:
+                batch.unpersist()
+
+        query = (
+            frame.writeStream.foreachBatch(each)
+            .option("checkpointLocation", f"{self.state}/checkpoint")
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    def _write_batch(self, batch: DataFrame, part: str, summary: Summary) -> int:
+        counts = batch.groupBy("job", "error").count().collect()
+        for urn in sorted({row.job for row in counts if row.error is None}):
+            its = batch.where(F.col("error").isNull() & (F.col("job") == urn))
+            self.target.write(self._columns(its, urn), urn, part)
+        if any(row.error is not None for row in counts):
+            self._dead_letter(batch.where(F.col("error").isNotNull()))
+        for row in counts:
+            if row.error is None:
+                summary.drained[row.job] += row["count"]
+            else:
+                summary.dead_lettered[row.error] += row["count"]
+        return sum(row["count"] for row in counts)
+
+    def _columns(self, messages: DataFrame, urn: str) -> DataFrame:
+        schema = self.schemas.get(urn)
+        return messages.select(
+            "job",
+            "trace_id",
+            "meta.id",
+            "queue",
+            "meta.lang",
+            "meta.created_at",
+            "attempts",
+            (F.from_json("data", schema) if schema else F.col("data")).alias("data"),
+            F.col("data").alias("data_json"),
+        )
+
+    def _dead_letter(self, messages: DataFrame) -> None:
+        block = F.struct(F.col("error").alias("reason"), F.lit("refused by the job drain").alias("error"))
+        (
+            messages.select("body", "queue", "attempts", block.alias("dead_letter"))
+            .write.format("babelqueue")
+            .options(url=self.url, **self.write)
+            .mode("append")
+            .save()
+        )
+
+
+def quoted(*parts: str) -> str:
+    """An identifier of Spark SQL."""
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+def folder_of(urn: str) -> str:
+    """The folder of a URN: readable, one for each, and within the one that was named."""
+    return _name(urn, r"[A-Za-z0-9:-]{1,100}", ".")
+
+
+def table_of(urn: str) -> str:
+    """The table of a URN: letters, digits and `_`; none differ by case alone."""
+    return _name(urn, r"[a-z0-9:]{1,100}", "__").lower()
+
+
+def _name(urn: str, as_it_is: str, joint: str) -> str:
+    if re.fullmatch(as_it_is, urn):
+        return urn.replace(":", "_")
+    readable = re.sub(r"[^A-Za-z0-9]", "_", urn)[:100]
+    return f"{readable}{joint}{hashlib.blake2b(urn.encode(), digest_size=8).hexdigest()}"
+
+
+@job
+def main(arguments: list[str] | None = None) -> int:
+    """Run the job; returns the exit code."""
+    console = Console()
+    drain = parse(arguments)
+    found = drain.check()
+    console.print(f"{drain.queue}: {found:,} messages waiting")
+    spark = session(f"drain {drain.queue}")
+    with bar(console, found) as progress:
+        task = progress.add_task(drain.queue, total=found)
+        summary = drain.run(spark, lambda messages: progress.advance(task, messages))
+    rows = [
+        *(("drained", urn, messages) for urn, messages in sorted(summary.drained.items())),
+        *(("dead letters", reason, messages) for reason, messages in sorted(summary.dead_lettered.items())),
+        ("in all", "", summary.total),
+    ]
+    show(console, ("went to", "which", "messages"), rows)
+    return 0
+
+
+def parse(arguments: list[str] | None) -> Drain:
+    """The command line; exits with 2 when it is wrong."""
+    parser = Arguments("drain", __doc__)
+    parser.add_broker(queue="one queue, or several with commas")
+    target = parser.add_mutually_exclusive_group(required=True)
+    target.add_argument("--output", metavar="FOLDER", help="where each URN gets a folder of files")
+    target.add_argument("--namespace", metavar="SCHEMA", help="where each URN gets a table: [catalog.]schema")
+    parser.add_argument("--format", default="parquet", help="of the files or tables (default: parquet)")
+    parser.add_argument(
+        "--state",
+        metavar="FOLDER",
+        type=place,
+        help="of the journal and the checkpoint (default: <output>/_state)",
+    )
+    parser.add_argument(
+        "--schema",
+        action="append",
+        default=[],
+        type=pair,
+        metavar="URN=DDL",
+        help="type of the data of a URN; may be repeated",
+    )
+    parser.add_argument("--dead-letter-style", choices=["babelqueue", "initphp"], default="babelqueue")
+    parser.add_argument("--dead-letter-queue", help="instead of the name that the style gives")
+    given = parser.parse_args(arguments)
+    if given.namespace and not given.state:
+        parser.error("--namespace needs --state: the folder of the journal and the checkpoint")
+    write = {"deadLetterStyle": given.dead_letter_style, **of_both(dict(given.option))}
+    if given.dead_letter_queue:
+        write["deadLetterQueue"] = given.dead_letter_queue
+    output = (given.output or "").rstrip("/")
+    return Drain(
+        url=given.url,
+        queue=given.queue,
+        target=Tables(given.namespace, given.format) if given.namespace else Files(output, given.format),
+        state=(given.state or f"{output}/_state").rstrip("/"),
+        schemas=dict(given.schema),
+        read=dict(given.option),
+        write=write,
+    )

@@ -1,0 +1,118 @@
+"""Show the last messages of a queue, and follow it, without consuming them.
+
+    babelqueue-spark tail --url redis://localhost:6379/0 --queue orders
+    babelqueue-spark tail --url env:ORDERS_URL --queue orders,orders.dlq --follow --every 5s
+    babelqueue-spark tail --url env:ORDERS_URL --queue orders --lines 1000 --json | jq .data
+
+A line a message: when it was made, its queue, URN, id and attempts, why it is refused or was
+dead-lettered, and its data. It runs without Spark, on all brokers but SQS. Each look reads the whole
+queue: on a long one, look seldom. Messages that come and go between two looks are not seen. On RabbitMQ
+and Pulsar a look takes the messages and gives them back, which counts as a delivery: do not follow there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+from rich.console import Console
+from rich.text import Text
+
+from babelqueue_spark.bindings import BaseBinding, binding_class
+from babelqueue_spark.errors import OptionError
+from babelqueue_spark.jobs.command import Arguments, count, job, printable
+from babelqueue_spark.options import read_options, seconds
+from babelqueue_spark.source.columns import SCHEMA, to_rows
+
+Seen = Counter[tuple[str, str]]
+"""How often a queue holds a message, by queue and identity."""
+
+
+@job
+def main(arguments: list[str] | None = None) -> int:
+    """Run the job; returns the exit code."""
+    given = parse(arguments)
+    options = read_options({"url": given.url, "queue": given.queue, **dict(given.option)})
+    if binding_class(options.broker).capabilities.browse == "none":
+        raise OptionError(f"broker '{options.broker}' shows messages to nobody who does not consume them")
+    console = Console(soft_wrap=True)
+    with options.binding() as binding:
+        seen, last = Counter[tuple[str, str]](), given.lines
+        while True:
+            rows, seen = look(binding, options.queue, seen, last)
+            for row in rows:
+                console.print(json_line(row) if given.json else line(row), markup=False, highlight=False)
+            if not given.follow:
+                return 0
+            last = None
+            time.sleep(given.every)
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; exits with 2 when it is wrong."""
+    parser = Arguments("tail", __doc__)
+    parser.add_broker(queue="one queue, or several with commas")
+    parser.add_argument("--lines", type=count, default=10, help="most messages at the start (default: 10)")
+    parser.add_argument("--follow", action="store_true", help="go on until interrupted")
+    parser.add_argument(
+        "--every", type=seconds, default=2.0, metavar="TIME", help="between two looks (default: 2s)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="a JSON object a line, with all columns of a read"
+    )
+    return parser.parse_args(arguments)
+
+
+def look(
+    binding: BaseBinding, queues: tuple[str, ...], seen: Seen, last: int | None
+) -> tuple[list[dict[str, Any]], Seen]:
+    """The rows that are new since the former look, at most the `last` ones; and what is there now."""
+    now: Seen = Counter()
+    rows: deque[dict[str, Any]] = deque(maxlen=last)
+    for queue, deliveries in chain.from_iterable(_browse(binding, queue) for queue in queues):
+        new = []
+        for index, identity in enumerate(binding.identities(deliveries)):
+            now[queue, identity] += 1
+            if now[queue, identity] > seen[queue, identity]:
+                new.append(index)
+        batch = to_rows(deliveries.take(pa.array(new, pa.int64())), queue, binding, SCHEMA, False)
+        rows.extend(batch.to_pylist())
+    return list(rows), now
+
+
+def _browse(binding: BaseBinding, queue: str) -> Iterator[tuple[str, pa.RecordBatch]]:
+    return ((queue, batch) for batch in binding.browse(queue))
+
+
+def line(row: dict[str, Any]) -> Text:
+    """A message for a person."""
+    meta, block = row["meta"] or {}, row["dead_letter"] or {}
+    made: datetime | None = meta.get("created_at")
+    found = Text(f"{made:%Y-%m-%d %H:%M:%S} " if made else "", "dim")
+    found.append(f"{row['queue']} ", "cyan")
+    found.append(printable(row["job"] or "(no URN)"), "bold")
+    found.append(f" {printable(meta.get('id') or '-')} attempts={row['attempts'] or 0}")
+    why = row["error"] or block.get("reason")
+    if why:
+        found.append(f" {printable(why)}", "red")
+    text = row["data"] if row["data"] is not None else row["body"].decode("utf-8", "replace")
+    return found.append(f" {printable(text)}")
+
+
+def json_line(row: dict[str, Any]) -> str:
+    """All columns of a read; `data` as JSON where it is, `body` as text where it is UTF-8."""
+    row = {**row, "headers": dict(row["headers"] or ())}
+    row["meta"] = row["meta"] and {**row["meta"], "extra": dict(row["meta"]["extra"] or ())}
+    row["body"] = row["body"].decode("utf-8", "backslashreplace")
+    return json.dumps(row, default=_text, ensure_ascii=False)
+
+
+def _text(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -1,1 +1,0 @@
-"""Jobs for spark-submit; each has `--help`."""

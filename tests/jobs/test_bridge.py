@@ -1,0 +1,56 @@
+"""The job bridge: from one broker to another."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.jobs.conftest import Run
+from tests.streams import backlog, envelope, publish
+from tests.worker.queues import order, taken
+from tests.worker.test_redrive import dead
+
+pytestmark = pytest.mark.spark
+
+
+def test_messages_dead_letters_and_bad_ones(
+    spark: Any, sqlite: str, queue: str, tmp_path: Path, run: Run
+) -> None:
+    target = f"sqlite:///{tmp_path}/target.db"
+    whole = envelope(1, queue, attempts=2).replace(b'"order_id":1', b'"order_id": 1.50')
+    letter = dead(order("mails", n=1), "mails")
+    publish(sqlite, queue, [whole, b"hello"])
+    publish(sqlite, "mails.dlq", [letter])
+    arguments = ["bridge", "--from-url", sqlite, "--from-queue", f"{queue},mails.dlq", "--to-url", target]
+    done = run(*arguments, "--to-queue", "copies", "--state", str(tmp_path / "state"))
+    assert (done.code, done.err) == (0, "")
+    assert "carried 3 messages" in done.out
+    assert backlog(sqlite, queue) == backlog(sqlite, "mails.dlq") == 0
+
+    [copy] = taken(target, "copies", 1)
+    before, after = json.loads(whole), json.loads(copy)
+    assert after == before
+    assert b'"order_id": 1.50' in copy
+    assert taken(target, "mails.dlq", 1) == [letter]
+    [refused] = taken(target, "copies.dlq", 1)
+    assert json.loads(refused)["raw"] == "hello"
+    assert json.loads(refused)["dead_letter"]["reason"] == "poison"
+
+
+@pytest.mark.server
+def test_headers_where_both_keep_them_and_queues_of_the_same_name(
+    spark: Any, redis_server: Any, queue: str, tmp_path: Path, run: Run
+) -> None:
+    frame = spark.sql("SELECT 'urn:a' AS job, '{}' AS data, map('traceparent', 'x') AS headers")
+    frame.write.format("babelqueue").options(url=redis_server.url, queue=queue).mode("append").save()
+    there, back = f"{redis_server.url[:-1]}1", f"sqlite:///{tmp_path}/back.db"
+    for number, (source, target) in enumerate([(redis_server.url, there), (there, back)]):
+        arguments = ["--from-url", source, "--from-queue", queue, "--to-url", target]
+        assert run("bridge", *arguments, "--state", str(tmp_path / f"state{number}")).code == 0
+        if target == there:
+            rows = spark.read.format("babelqueue").options(url=there, queue=queue).load()
+            assert [row.headers for row in rows.collect()] == [{"traceparent": "x"}]
+    assert backlog(back, queue) == 1

@@ -1,0 +1,66 @@
+"""The job tail: a queue as it comes, without consuming it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from babelqueue_spark.jobs import tail
+from tests.jobs.conftest import Run
+from tests.streams import backlog, envelope, publish
+
+
+def test_the_last_messages(sqlite: str, queue: str, run: Run) -> None:
+    publish(sqlite, queue, [*(envelope(n, queue) for n in range(5)), b"bad\x1b[31m"])
+    done = run("tail", "--url", sqlite, "--queue", queue, "--lines", "3")
+    assert (done.code, done.err) == (0, "")
+    first, second, bad = done.out.splitlines()
+    assert '{"order_id":3}' in first
+    assert '{"order_id":4}' in second
+    assert "poison" in bad
+    assert "\x1b" not in done.out
+    assert backlog(sqlite, queue) == 6
+
+
+def test_as_json(sqlite: str, queue: str, run: Run) -> None:
+    body = envelope(1, queue)
+    publish(sqlite, queue, [body])
+    row = json.loads(run("tail", "--url", sqlite, "--queue", queue, "--json").out)
+    assert row["body"] == body.decode()
+    assert row["meta"]["queue"] == row["queue"] == queue
+
+
+def test_it_follows(sqlite: str, queue: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes between two looks is shown once, a repeat of the same bytes included."""
+    body = envelope(1, queue)
+    publish(sqlite, queue, [body])
+    arrivals = iter([[body, envelope(2, queue)], []])
+
+    def sleep(_: float) -> None:
+        bodies = next(arrivals, None)
+        if bodies is None:
+            raise KeyboardInterrupt
+        publish(sqlite, queue, bodies)
+
+    monkeypatch.setattr(tail.time, "sleep", sleep)
+    done = run("tail", "--url", sqlite, "--queue", queue, "--follow")
+    assert done.code == 130
+    assert [line.rpartition(" ")[2] for line in done.out.splitlines()] == [
+        '{"order_id":1}',
+        '{"order_id":1}',
+        '{"order_id":2}',
+    ]
+
+
+def test_a_broker_that_cannot_be_browsed(run: Run) -> None:
+    done = run("tail", "--url", "sqs://eu-west-1", "--queue", "orders")
+    assert done.code == 1
+    assert "without consuming" not in done.out
+
+
+def test_several_queues(sqlite: str, tmp_path: Path, run: Run) -> None:
+    publish(sqlite, "a", [envelope(1, "a")])
+    publish(sqlite, "b", [envelope(2, "b")])
+    assert len(run("tail", "--url", sqlite, "--queue", "a,b").out.splitlines()) == 2

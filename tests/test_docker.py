@@ -1,0 +1,57 @@
+"""The containers, as far as can be told without an engine: schema, health, versions, ports, what is copied."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+DOCKER = Path(__file__).parent.parent / "docker"
+FILES = sorted(DOCKER.glob("*.yaml"))
+SERVICES = [
+    pytest.param(service, id=name)
+    for file in FILES
+    for name, service in yaml.safe_load(file.read_text())["services"].items()
+]
+SERVERS = [each for each in SERVICES if "build" not in each.values[0]]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_the_schema_of_compose(file: Path) -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("service", SERVERS)
+def test_versions_are_pinned_and_ports_on_the_loopback_interface(service: dict[str, Any]) -> None:
+    version = service["image"].rpartition(":")[2]
+    assert any(character.isdigit() for character in version)
+    assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+
+
+def test_no_port_is_taken_twice() -> None:
+    ports = [port.split(":")[1] for each in SERVERS for port in each.values[0].get("ports", [])]
+    assert len(ports) == len(set(ports))
+
+
+def test_servers_have_health_checks() -> None:
+    without = {each.id for each in SERVERS if "healthcheck" not in each.values[0]}
+    assert without == {"servicebus"}  # its image has no shell and no client to ask with
+
+
+def test_the_image_installs_extras_that_are_there() -> None:
+    project = tomllib.loads((DOCKER.parent / "pyproject.toml").read_text())["project"]
+    extras = (DOCKER / "Dockerfile").read_text().partition("/source[")[2].partition("]")[0].split(",")
+    assert set(extras) <= set(project["optional-dependencies"])
+
+
+def test_the_queues_of_the_emulator() -> None:
+    [namespace] = json.loads((DOCKER / "servicebus.json").read_text())["UserConfig"]["Namespaces"]
+    assert [queue["Name"] for queue in namespace["Queues"]] == ["orders", "orders.dlq"]
