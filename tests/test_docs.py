@@ -1,0 +1,173 @@
+"""The docs say what is true: their code runs, their commands parse, their tables match, their site builds."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from unittest import SkipTest
+
+import pytest
+from sybil import Example, Sybil
+from sybil.evaluators.python import PythonEvaluator
+from sybil.parsers.markdown import CodeBlockParser, SkipParser
+from sybil.region import Lexeme
+
+from babelqueue_spark.bindings import BINDINGS, BindingConfig, binding_class
+from babelqueue_spark.errors import OptionError
+from babelqueue_spark.jobs.__main__ import JOBS
+from scripts.generate_docs import generated
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted(ROOT.glob("docs/**/*.md"))
+WITH_CODE = [page for page in [ROOT / "README.md", *PAGES] if "```python" in page.read_text()]
+REDIS = "redis://localhost:6379/0"
+URLS = {
+    "sql": "sqlite:////srv/q.db",
+    "redis": REDIS,
+    "rabbitmq": "amqp://h/",
+    "sqs": "sqs://eu-west-1",
+    "pulsar": "pulsar://h:6650",
+    "kafka": "kafka://h:9092",
+    "artemis": "artemis://h",
+    "servicebus": "sb://n.servicebus.windows.net",
+}
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+class InPlaceOf(PythonEvaluator):
+    """Runs a block with other texts in place of those that are for readers."""
+
+    def __init__(self, texts: dict[str, str]) -> None:
+        super().__init__()
+        self.texts = texts
+
+    def __call__(self, example: Example) -> None:
+        text = example.parsed
+        for shown, real in self.texts.items():
+            text = text.replace(shown, real)
+        example.parsed = Lexeme(text, example.parsed.offset, example.parsed.line_offset)
+        super().__call__(example)
+
+
+@pytest.fixture
+def redis_url(redis_server: Any) -> Iterator[str]:
+    """A database of the test server that is empty before and after."""
+    import redis
+
+    url = f"{redis_server.url[:-1]}7"
+    with redis.Redis.from_url(url) as client:
+        client.flushdb()
+        yield url
+        client.flushdb()
+
+
+@pytest.mark.spark
+@pytest.mark.server
+@pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
+def test_code_runs(page: Path, spark: Any, redis_url: str, tmp_path: Path) -> None:
+    """Block after block of a page, in one namespace; what cannot run here is marked with what it needs."""
+    evaluator = InPlaceOf({REDIS: redis_url, "/mnt/": f"{tmp_path}/"})
+    sybil = Sybil(
+        [CodeBlockParser("python", evaluator), CodeBlockParser("invisible-code", evaluator), SkipParser()]
+    )
+    document = sybil.parse(page)
+    document.namespace |= {"spark": spark, "__name__": "__main__"}
+    try:
+        for example in document.examples():
+            try:
+                example.evaluate()
+            except SkipTest as reason:
+                assert str(reason).startswith("needs "), reason  # noqa: PT017
+    finally:
+        for query in spark.streams.active:
+            query.stop()
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=name_of)
+def test_commands_are_right(page: Path) -> None:
+    """Commands of ours in a shell block: known jobs with options that they take, targets, extras."""
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
+    for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.S):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["make"]:
+                assert words[1] in targets
+            elif words[:1] == ["spark-submit"] and words[1].startswith("jobs/"):
+                parses(words[1].removeprefix("jobs/").removesuffix(".py"), words[2:])
+            elif words[:1] == ["babelqueue-spark"] and words[1] not in ("JOB", "--help"):
+                parses(words[1], words[2:])
+
+
+def parses(job: str, words: list[str]) -> None:
+    assert job in JOBS
+    if "|" in words:
+        words = words[: words.index("|")]
+    if "--help" in words or job == "demo" or any(word.startswith("@") for word in words):
+        return
+    import_module(f"babelqueue_spark.jobs.{job}").parse(words)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_generated_parts_are_as_generated(page: Path) -> None:
+    assert page.read_text() == generated(page.read_text()), "run scripts/generate_docs.py"
+
+
+@pytest.mark.parametrize("broker", BINDINGS)
+def test_options_of_a_broker_are_on_its_page_and_in_its_docstring(broker: str) -> None:
+    with pytest.raises(OptionError) as error:
+        binding_class(broker)(BindingConfig(url=URLS[broker], client_options={"no_such_option": "1"}))
+    taken = {
+        name.removeprefix(f"{broker}.") for name in re.findall(r"[\w.]+", str(error.value).rpartition(":")[2])
+    }
+    taken -= {"use", "one", "of", "known", "are"}
+    page = (ROOT / f"docs/brokers/{broker}.md").read_text()
+    docstring = import_module(f"babelqueue_spark.bindings.{broker}").__doc__ or ""
+    named = set(re.findall(rf"`{broker}\.([a-z_.]+)`", page))
+    assert taken - named - set(re.findall(r"[?&]([a-z_]+)=", page)) == set()
+    assert all(is_taken(broker, name) for name in named - taken)
+    assert {name for name in taken if f"``{name}``" not in docstring} <= UNSAID.get(broker, set())
+
+
+def is_taken(broker: str, name: str) -> bool:
+    """Whether it is the name of an option, though the value may be no good."""
+    try:
+        binding_class(broker)(BindingConfig(url=URLS[broker], client_options={name: "1"}))
+    except OptionError as error:
+        return "is unknown" not in str(error)
+    return True
+
+
+UNSAID = {"redis": {"laravel_compat"}}
+"""What the pages say and the docstrings do not: other spellings."""
+
+
+def test_every_error_of_the_troubleshooting_page_is_one_of_ours() -> None:
+    ours = {
+        text
+        for path in ROOT.glob("babelqueue_spark/**/*.py")
+        for text in messages(ast.parse(path.read_text()))
+    }
+    page = (ROOT / "docs/troubleshooting.md").read_text()
+    others = ("[DATA_SOURCE_NOT_FOUND]", "Current batch is falling behind")
+    headings = [text for text in re.findall(r"^### `(.*)`$", page, re.M) if not text.startswith(others)]
+    assert headings
+    for heading in headings:
+        pattern = re.compile(".*".join(map(re.escape, heading.split("…"))))
+        assert any(pattern.search(text) for text in ours), heading
+
+
+def messages(tree: ast.AST) -> Iterator[str]:
+    """The texts of a module, with … for what an f-string fills in."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
