@@ -7,11 +7,13 @@ BIN := .venv/bin
 PARALLEL := -n 2 --dist loadscope
 OLDEST := .venv-oldest
 OLDEST_PYSPARK := 4.1.0
+MATRIX := 4.1.* 4.2.*
+WITH_SPARK := tests/source/test_stream.py tests/source/test_browse.py tests/sink/test_write.py tests/functions
 FUZZ_BODIES ?= 1000000
 export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint types test test-fast test-oldest demo bench fuzz wheel clean
+.PHONY: help setup lint types docs test test-fast test-oldest test-matrix notebooks demo bench fuzz wheel check-dist clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -45,6 +47,10 @@ lint: setup ## Style, imports, layers
 types: setup ## mypy --strict
 	$(BIN)/mypy
 
+docs: setup ## The documentation as a site in build/site
+	@$(BIN)/python -m scripts.generate_docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
 test-fast: setup ## Tests without Spark and servers
 	$(BIN)/pytest -m 'not spark and not server'
 
@@ -54,10 +60,21 @@ test: .venv/servers ## All tests on the newest PySpark, then those with Spark on
 	@scripts/timed.sh "tests on PySpark $(OLDEST_PYSPARK)" $(MAKE) --no-print-directory test-oldest
 
 test-oldest: $(OLDEST)/installed ## The Spark tests on the oldest supported PySpark
-	$(OLDEST)/bin/pytest $(PARALLEL) tests/source/test_stream.py tests/source/test_browse.py tests/sink/test_write.py tests/functions
+	$(OLDEST)/bin/pytest $(PARALLEL) $(WITH_SPARK)
+
+test-matrix: $(OLDEST)/installed ## The tests with Spark on the last release of each PySpark we support, and on the newest
+	@rm $(OLDEST)/installed
+	@for pyspark in $(MATRIX); do \
+	  $(OLDEST)/bin/python -m pip install --quiet "pyspark==$$pyspark" || exit 1; \
+	  scripts/timed.sh "tests on PySpark $$pyspark" $(OLDEST)/bin/pytest $(PARALLEL) $(WITH_SPARK) || exit 1; \
+	done
+	@scripts/timed.sh "tests on the newest PySpark" $(BIN)/pytest $(PARALLEL) $(WITH_SPARK)
+
+notebooks: setup ## Run the notebooks, and keep what they show
+	@$(BIN)/python -m scripts.run_notebooks
 
 demo: setup ## Fill a queue, read it as a stream into Parquet, look at what came out
-	@$(BIN)/python -m jobs.demo
+	@$(BIN)/babelqueue-spark demo
 
 bench: .venv/servers ## Measure against the peers; prints ratios
 	@$(BIN)/python -m bench
@@ -67,7 +84,12 @@ fuzz: setup ## The codec against FUZZ_BODIES mutated bodies, guided by coverage
 	@$(BIN)/python -m fuzz.codec $(FUZZ_BODIES) .cache/fuzz
 
 wheel: setup ## Build wheel and source distribution into dist/
+	@rm -rf dist
 	@$(BIN)/python -m build --quiet
+
+check-dist: wheel ## Check what was built
+	@$(BIN)/twine check --strict dist/*
+	@$(BIN)/check-wheel-contents dist/*.whl
 
 clean: ## Remove what the targets made
 	rm -rf .venv $(OLDEST) build dist .pytest_cache .mypy_cache .ruff_cache .cache

@@ -7,7 +7,19 @@ from importlib import import_module
 
 from bench.table import show
 
-MODULES = ["codec", "from_json", "redis", "rabbitmq", "sqs", "sql", "kafka"]
+MODULES = [
+    "codec",
+    "from_json",
+    "redis",
+    "worker",
+    "rabbitmq",
+    "sqs",
+    "servicebus",
+    "pulsar",
+    "artemis",
+    "sql",
+    "kafka",
+]
 
 
 def main(names: list[str]) -> int:

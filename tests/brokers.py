@@ -9,15 +9,23 @@ from typing import Any
 import pytest
 
 from tests.servers import RedisServer, Server
+from tests.servers.artemis import ArtemisServer
 from tests.servers.elasticmq import ElasticMqServer
+from tests.servers.kafka import KafkaServer
 from tests.servers.mariadb import MariaDbServer
 from tests.servers.postgresql import PostgresServer
+from tests.servers.pulsar import PulsarServer
 from tests.servers.rabbitmq import RabbitServer
+from tests.servers.servicebus import ServiceBusServer
 
 SERVERS = {
     "redis": "redis_server",
     "rabbitmq": "rabbitmq_server",
     "sqs": "elasticmq_server",
+    "pulsar": "pulsar_server",
+    "kafka": "kafka_server",
+    "artemis": "artemis_server",
+    "servicebus": "hasty_servicebus_server",
     "postgresql": "postgresql_server",
     "mariadb": "mariadb_server",
 }
@@ -30,6 +38,10 @@ DURABLE: dict[str, Callable[[], Server]] = {
     "Redis": lambda: RedisServer(appendonly="yes", appendfsync="always"),
     "RabbitMQ": RabbitServer,
     "SQS": lambda: ElasticMqServer(durable=True),
+    "Pulsar": PulsarServer,
+    "Kafka": KafkaServer,
+    "Artemis": ArtemisServer,
+    "Service Bus": ServiceBusServer,
     "PostgreSQL": PostgresServer,
     "MariaDB": MariaDbServer,
 }
@@ -46,7 +58,7 @@ def url_of(broker: str, request: pytest.FixtureRequest, folder: Path) -> str:
 
 def short_claims(url: str) -> dict[str, str]:
     """Options with which the claims of a dead reader come back soon."""
-    if url.startswith("amqp"):
+    if url.startswith(("amqp", "artemis", "pulsar", "kafka", "Endpoint")):
         return {}
     # SQS takes no acknowledge after the time, the others do as long as nobody else has claimed.
     return {"visibilityTimeout": "15s" if url.startswith("sqs") else "2s"}

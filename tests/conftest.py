@@ -14,14 +14,20 @@ import pytest
 from tests.brokers import TWO_KINDS, url_of
 
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+# Short programs: compiling what they run costs more than it saves.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 # Spark's workers must find the packages under test and the tests' own modules.
 _ROOT = Path(__file__).parent.parent
 os.environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 pytest_plugins = [
+    "tests.fixtures_artemis",
     "tests.fixtures_conformance",
+    "tests.fixtures_kafka",
+    "tests.fixtures_pulsar",
     "tests.fixtures_servers",
+    "tests.fixtures_servicebus",
     "tests.fixtures_sql",
     "tests.fixtures_sqs",
 ]

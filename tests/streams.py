@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from babelqueue.codec import EnvelopeCodec
 
-from babelqueue_spark.bindings import OUTGOING
+from babelqueue_spark.bindings import Binding, base
 from babelqueue_spark.options import read_options
 
 WAIT = 120
@@ -24,11 +24,7 @@ def envelope(number: int, queue: str = "orders", **changes: Any) -> bytes:
 
 def outgoing(bodies: Iterable[bytes]) -> pa.RecordBatch:
     rows = list(bodies)
-    columns = [
-        pa.array(rows, pa.binary()),
-        *(pa.nulls(len(rows), field.type) for field in list(OUTGOING)[1:]),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=OUTGOING)
+    return base.outgoing(len(rows), body=rows)
 
 
 def publish(url: str, queue: str, bodies: Iterable[bytes]) -> None:
@@ -40,6 +36,12 @@ def backlog(url: str, queue: str, **options: str) -> int:
     """Messages that the broker could hand out now."""
     with read_options({"url": url, "queue": queue, **options}).binding() as binding:
         return binding.backlog(queue)
+
+
+def left(url: str, queue: str, **options: str) -> int:
+    """Messages that were not read; a log has none, as it has all of them whether they were read or not."""
+    with read_options({"url": url, "queue": queue, **options}).binding() as binding:
+        return binding.backlog(queue) if isinstance(binding, Binding) else 0
 
 
 def stream(spark: Any, url: str, queue: str, folder: Path, schema: str | None = None, **options: Any) -> Any:
@@ -69,6 +71,14 @@ def run(
         if query.exception():
             raise query.exception()
     return query
+
+
+def started_again(query: Any, start: Callable[[], Any]) -> Any:
+    """The next query, where the last one ended because Spark gives a Python process only ten seconds to start."""
+    assert not query.isActive, "the query did not end"
+    if "Python worker failed to connect back" not in str(query.exception()):
+        raise query.exception()
+    return start()
 
 
 def drain(spark: Any, url: str, queue: str, folder: Path, **options: Any) -> list[list[Any]]:

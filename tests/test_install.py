@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 import venv
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
+from babelqueue_spark import __version__
 from tests.streams import envelope, publish
 
 ROOT = Path(__file__).parent.parent
@@ -29,6 +32,12 @@ query.awaitTermination(90)
 assert query.exception() is None, query.exception()
 copies = spark.read.format("babelqueue").options(url=url, queue="copies").load()
 print("copies:", copies.where("error IS NULL").count())
+from babelqueue_spark import functions as bq
+print("valid:", copies.where(bq.validate("body").isNull() & bq.urn_matches("job", "urn:babel:*")).count())
+from babelqueue_spark.worker import Worker
+worker = Worker({"url": url}, journal=folder + "/worker")
+worker.handler("urn:babel:*")(lambda message: None)
+print("handled:", worker.run(copies).acked)
 spark.stop()
 """
 
@@ -57,21 +66,40 @@ def queue_url(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("remote", ["classic", "connect"])
 def test_read_and_write(queue_url: str, tmp_path: Path, remote: str) -> None:
-    assert "copies: 20" in run(Path(sys.executable), queue_url, tmp_path, remote, PYTHONPATH=str(ROOT))
+    said = run(Path(sys.executable), queue_url, tmp_path, remote, PYTHONPATH=str(ROOT))
+    assert said.splitlines()[-3:] == ["copies: 20", "valid: 20", "handled: 20"]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_wheel_in_a_fresh_environment(queue_url: str, tmp_path: Path) -> None:
     subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path), str(ROOT)],
+        [sys.executable, "-m", "build", "--outdir", str(tmp_path), str(ROOT)],
         check=True,
         capture_output=True,
     )
-    [wheel] = tmp_path.glob("*.whl")
+    [wheel], [source] = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
+    for checked in (
+        ["twine", "check", "--strict", str(wheel), str(source)],
+        ["check_wheel_contents", str(wheel)],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", *checked], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "babelqueue_spark/py.typed" in ZipFile(wheel).namelist()
     venv.create(tmp_path / "fresh", with_pip=True)
     python = tmp_path / "fresh/bin/python"
     subprocess.run(
         [str(python), "-m", "pip", "install", "--quiet", f"{wheel}[sql]"], check=True, capture_output=True
     )
     assert "copies: 20" in run(python, queue_url, tmp_path, "classic")
+    command = [str(python.with_name("babelqueue-spark")), "tail", "--help"]
+    without_extra = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (without_extra.returncode, without_extra.stdout) == (1, "")
+    assert 'pip install "babelqueue-spark[jobs]"' in without_extra.stderr
+
+
+def test_one_version() -> None:
+    metadata = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert metadata["project"]["version"] == __version__

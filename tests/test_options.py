@@ -61,7 +61,7 @@ def test_keys_are_case_insensitive_and_typed() -> None:
     )
     assert options.broker == "sql"
     assert options.queue == ("orders", "mails")
-    assert (options.max_messages, options.max_bytes, options.explicit_max_messages) == (10, 1 << 20, True)
+    assert (options.max_messages, options.max_bytes) == (10, 1 << 20)
     assert not options.fail_on_data_loss
     assert options.client_options == {"table": "work"}
 

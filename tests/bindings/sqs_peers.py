@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import boto3
@@ -25,6 +26,18 @@ def client(server: ElasticMqServer) -> Any:
     """A bare client."""
     credentials = {f"aws_{name}": value for name, value in CREDENTIALS.items()}
     return boto3.client("sqs", endpoint_url=server.endpoint, region_name="elasticmq", **credentials)
+
+
+def send_gated(server: ElasticMqServer, queue: str, messages: Iterable[bytes], attempts: str | None) -> None:
+    """Send with an attribute that names another schema version, from a bare client."""
+    bare = client(server)
+    given = {"bq-schema-version": ("Number", "2"), "bq-attempts": ("String", attempts)}
+    attributes = {
+        name: {"DataType": kind, "StringValue": value} for name, (kind, value) in given.items() if value
+    }
+    address = bare.create_queue(QueueName=queue)["QueueUrl"]
+    for body in messages:
+        bare.send_message(QueueUrl=address, MessageBody=body.decode(), MessageAttributes=attributes)
 
 
 def sdk(bare: Any, **options: Any) -> SqsTransport:

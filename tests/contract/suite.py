@@ -35,24 +35,22 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from babelqueue_spark.bindings import DELIVERIES, OUTGOING, Binding, BindingConfig
+from babelqueue_spark.bindings import DELIVERIES, OUTGOING, BaseBinding, Binding, BindingConfig, LogBinding
 from babelqueue_spark.bindings.base import empty_deliveries
-from babelqueue_spark.errors import BrokerError, OptionError
+from babelqueue_spark.errors import BrokerError, DataLossError, OptionError
 
 SECRET = "s3cret-w0rd"
 PATIENCE = 30.0
 MIB = 1 << 20
 
-Connect = Callable[..., Binding]
+Connect = Callable[..., Any]
 
 
-class BindingContract:
-    """Tests of one binding against its real server; see the module's description."""
+class Contract:
+    """What holds of queues and logs alike."""
 
-    binding_class: ClassVar[type[Binding]]
+    binding_class: ClassVar[type[BaseBinding]]
     """The binding under test."""
-    shortest_timeout: ClassVar[float | None] = 1.0
-    """The least `visibility_timeout` the binding takes; tests of lapsed claims wait for it. None: it takes none."""
     bodies: ClassVar[Sequence[bytes]] = (
         b'{"job":"urn:babel:orders:created","data":{}}',
         b"",
@@ -66,6 +64,8 @@ class BindingContract:
     """Bodies that must come back byte for byte."""
     largest_body: ClassVar[int] = 5 * MIB
     """Bytes of the largest body that must come back."""
+    verbs: ClassVar[Sequence[Callable[[Any], Any]]] = ()
+    """Calls of a binding that reach its broker, beside those that all have."""
     queue_suffixes: ClassVar[Sequence[str]] = (" eu", "-ß-注文", ":a:b", ".v2", "_%", "'\"", "{tag}")
     """What queue names may hold."""
 
@@ -79,8 +79,13 @@ class BindingContract:
         """A configuration that parses and cannot connect; with `SECRET` where it can hold a password."""
         raise NotImplementedError
 
-    def expire_claims(self, holder: Binding) -> None:
-        """Make the claims of `holder` lapse, where it takes more than waiting for `shortest_timeout`."""
+    def read(self, binding: Any, queue: str, count: int) -> pa.RecordBatch:
+        """The next `count` messages, which are not read again."""
+        raise NotImplementedError
+
+    def assert_read(self, binding: Any, queue: str) -> None:
+        """There are no messages beyond those that were read."""
+        raise NotImplementedError
 
     @pytest.fixture
     def queue(self) -> str:
@@ -90,9 +95,9 @@ class BindingContract:
     @pytest.fixture
     def connect(self, config: BindingConfig) -> Iterator[Connect]:
         """Makes bindings, with changes of the configuration; they are closed after the test."""
-        opened: list[Binding] = []
+        opened: list[BaseBinding] = []
 
-        def connect(**changes: Any) -> Binding:
+        def connect(**changes: Any) -> Any:
             opened.append(self.binding_class(replace(config, **changes)))
             return opened[-1]
 
@@ -101,42 +106,188 @@ class BindingContract:
             binding.close()
 
     @pytest.fixture
-    def binding(self, connect: Connect) -> Binding:
+    def binding(self, connect: Connect) -> Any:
         return connect()
+
+    # What is published is what is read.
+
+    def test_bodies_come_back_byte_for_byte_and_once(self, binding: Any, queue: str) -> None:
+        assert binding.publish(queue, outgoing(self.bodies)) == len(self.bodies)
+        self._assert_bodies(self.read(binding, queue, len(self.bodies)), self.bodies)
+        self.assert_read(binding, queue)
+
+    def test_a_large_body_comes_back(self, binding: Any, queue: str) -> None:
+        body = os.urandom(self.largest_body // 2).hex().encode()
+        binding.publish(queue, outgoing([body, b"next"]))
+        assert self.read(binding, queue, 1).column("body").to_pylist() == [body]
+
+    def test_many_messages_of_several_publishes(self, binding: Any, queue: str) -> None:
+        bodies = [f"message {number}".encode() for number in range(2_500)]
+        publish_all(binding, queue, bodies)
+        self._assert_bodies(self.read(binding, queue, len(bodies)), bodies)
+
+    def test_an_empty_batch_publishes_nothing(self, binding: Any, queue: str) -> None:
+        assert binding.publish(queue, outgoing([])) == 0
+        self.assert_read(binding, queue)
+
+    def test_queues_keep_apart_whatever_their_names(self, binding: Any, queue: str) -> None:
+        names = [queue + suffix for suffix in self.queue_suffixes]
+        for name in names:
+            binding.publish(name, outgoing([name.encode()]))
+        for name in names:
+            assert self.read(binding, name, 1).column("body").to_pylist() == [name.encode()]
+            self.assert_read(binding, name)
+
+    def test_headers_travel_where_the_broker_keeps_them(self, binding: Any, queue: str) -> None:
+        headers = {"bq-job": "urn:babel:x", "Ünï": "wert 注"}
+        binding.publish(queue, outgoing([b"with", b"without"], headers=[headers, None]))
+        columns = self.read(binding, queue, 2).select(["body", "headers"])
+        got = dict(zip(*(column.to_pylist() for column in columns), strict=True))
+        kept = dict(got[b"with"] or ())
+        if binding.capabilities.headers:
+            assert headers.items() <= kept.items()
+            assert not headers.keys() & dict(got[b"without"] or ()).keys()
+        else:
+            assert kept == {}
+
+    def test_a_key_travels_where_the_broker_keeps_it(self, binding: Any, queue: str) -> None:
+        binding.publish(queue, outgoing([b"keyed"], keys=["customer-7"]))
+        expected = "customer-7" if binding.capabilities.keys else None
+        assert self.read(binding, queue, 1).column("key").to_pylist() == [expected]
+
+    # Delays.
+
+    def test_a_delayed_message_comes_when_it_is_due(self, binding: Any, queue: str) -> None:
+        start = time.time()
+        if binding.capabilities.max_delay == 0:
+            with pytest.raises(BrokerError):
+                binding.publish(queue, outgoing([b"later"], delays=[1_500]))
+            self.assert_read(binding, queue)
+            return
+        binding.publish(queue, outgoing([b"later", b"now", b"soon"], delays=[1_500, None, 0]))
+        first = self.read(binding, queue, 2)
+        assert sorted(first.column("body").to_pylist()) == [b"now", b"soon"]
+        assert self.read(binding, queue, 1).column("body").to_pylist() == [b"later"]
+        assert time.time() - start >= 1.5
+
+    def test_a_message_is_not_seen_before_it_is_due(self, binding: Any, queue: str) -> None:
+        if binding.capabilities.max_delay == 0:
+            return
+        binding.publish(queue, outgoing([b"later"], delays=[60_000]))
+        self.assert_read(binding, queue)
+        if binding.capabilities.browse == "exact":
+            assert joined(binding.browse(queue)).num_rows == 0
+
+    def test_a_delay_beyond_the_longest_is_refused(self, binding: Any, queue: str) -> None:
+        longest = binding.capabilities.max_delay
+        far = outgoing([b"far"], delays=[10 * 365 * 86_400_000 if longest is None else longest + 1])
+        if longest is None:
+            assert binding.publish(queue, far) == 1
+        else:
+            with pytest.raises(BrokerError):
+                binding.publish(queue, far)
+        self.assert_read(binding, queue)
+
+    # Publishing once.
+
+    def test_a_marked_batch_is_published_once(self, connect: Connect, queue: str) -> None:
+        one, other = connect(), connect()
+        batch, marker = outgoing([b"a", b"b"]), uuid.uuid4().hex
+        if not one.capabilities.publish_once:
+            with pytest.raises(BrokerError):
+                one.publish(queue, batch, marker=marker)
+            self.assert_read(one, queue)
+            return
+        assert one.publish(queue, batch, marker=marker) == 2
+        assert one.publish(queue, batch, marker=marker) == 0
+        assert other.publish(queue, batch, marker=marker) == 0
+        assert other.publish(queue, batch, marker=uuid.uuid4().hex) == 2
+        self.read(other, queue, 4)
+        assert one.publish(queue, batch, marker=marker) == 0
+        self.assert_read(other, queue)
+
+    def test_processes_publish_a_marked_batch_once_between_them(
+        self, binding: Any, config: BindingConfig, queue: str
+    ) -> None:
+        if not binding.capabilities.publish_once:
+            return
+        published = in_processes(2, publish_marked, self.binding_class, config, queue, uuid.uuid4().hex, 50)
+        assert sorted(published) == [0, 50]
+        self.read(binding, queue, 50)
+        self.assert_read(binding, queue)
+
+    # Dead letters.
+
+    @pytest.mark.parametrize("style", ["babelqueue", "initphp"])
+    def test_dead_letters_go_to_a_queue_of_their_own(self, binding: Any, queue: str, style: Any) -> None:
+        name = self.binding_class.dead_letter_name(queue, style)
+        assert queue in name
+        assert name != queue
+        assert binding.publish(name, outgoing([b"dead"])) == 1
+        await_backlog(binding, name, 1)
+        self.assert_read(binding, queue)
+        if binding.capabilities.browse == "exact":
+            assert joined(binding.browse(name)).column("body").to_pylist() == [b"dead"]
+
+    # Configuration and errors.
+
+    def test_a_binding_is_built_pickled_and_closed_without_a_connection(
+        self, unreachable: BindingConfig
+    ) -> None:
+        binding = pickle.loads(pickle.dumps(self.binding_class(unreachable)))
+        assert binding.config == unreachable
+        binding.close()
+        binding.close()
+
+    def test_an_unreachable_broker_is_one_line_without_the_secret(
+        self, unreachable: BindingConfig, queue: str
+    ) -> None:
+        assert SECRET not in repr(unreachable)
+        verbs: list[Callable[[Any], Any]] = [
+            lambda binding: binding.backlog(queue),
+            lambda binding: binding.publish(queue, outgoing([b"x"])),
+        ]
+        for verb in [*verbs, *self.verbs]:
+            with self.binding_class(unreachable) as binding, pytest.raises(BrokerError) as caught:
+                verb(binding)
+            assert_safe(caught.value)
+
+    def test_an_unknown_client_option_is_refused(self, config: BindingConfig) -> None:
+        options = {**config.client_options, "no_such_option": "1"}
+        with pytest.raises(OptionError, match="no_such_option") as caught:
+            self.binding_class(replace(config, client_options=options))
+        assert_safe(caught.value)
+
+    def _assert_bodies(self, batch: pa.RecordBatch, expected: Sequence[bytes]) -> None:
+        got = batch.column("body").to_pylist()
+        if self.binding_class.capabilities.ordered:
+            assert got == list(expected)
+        else:
+            assert sorted(got) == sorted(expected)
+
+
+class BindingContract(Contract):
+    """Tests of a queue's binding against its real server; see the module's description."""
+
+    shortest_timeout: ClassVar[float | None] = 1.0
+    """The least `visibility_timeout` the binding takes; tests of lapsed claims wait for it. None: it takes none."""
+    verbs = (lambda binding: binding.claim("orders", 1, MIB),)
+
+    def read(self, binding: Binding, queue: str, count: int) -> pa.RecordBatch:
+        claimed = take(binding, queue, count)
+        assert binding.acknowledge(queue, claimed).true_count == count
+        return claimed
+
+    def assert_read(self, binding: Binding, queue: str) -> None:
+        assert_empty(binding, queue)
+
+    def expire_claims(self, holder: Binding) -> None:
+        """Make the claims of `holder` lapse, where it takes more than waiting for `shortest_timeout`."""
 
     @pytest.fixture
     def hasty(self, connect: Connect) -> Callable[[], Binding]:
         """Makes bindings whose claims lapse soon."""
         return lambda: connect(visibility_timeout=self.shortest_timeout)
-
-    # What is published is what is claimed.
-
-    def test_bodies_come_back_byte_for_byte_and_are_gone_once_acknowledged(
-        self, binding: Binding, queue: str
-    ) -> None:
-        assert binding.publish(queue, outgoing(self.bodies)) == len(self.bodies)
-        claimed = take(binding, queue, len(self.bodies))
-        self._assert_bodies(claimed, self.bodies)
-        assert binding.acknowledge(queue, claimed).to_pylist() == [True] * len(self.bodies)
-        assert_empty(binding, queue)
-
-    def test_a_large_body_comes_back(self, binding: Binding, queue: str) -> None:
-        body = os.urandom(self.largest_body // 2).hex().encode()
-        binding.publish(queue, outgoing([body, b"next"]))
-        large = take(binding, queue, 1)
-        assert large.column("body").to_pylist() == [body]
-        assert binding.acknowledge(queue, large).to_pylist() == [True]
-
-    def test_many_messages_of_several_publishes(self, binding: Binding, queue: str) -> None:
-        bodies = [f"message {number}".encode() for number in range(2_500)]
-        publish_all(binding, queue, bodies)
-        claimed = take(binding, queue, len(bodies))
-        self._assert_bodies(claimed, bodies)
-        assert binding.acknowledge(queue, claimed).true_count == len(bodies)
-
-    def test_an_empty_batch_publishes_nothing(self, binding: Binding, queue: str) -> None:
-        assert binding.publish(queue, outgoing([])) == 0
-        assert_empty(binding, queue)
 
     def test_identical_bodies_are_separate_messages(self, binding: Binding, queue: str) -> None:
         binding.publish(queue, outgoing([b"same"] * 3))
@@ -146,36 +297,6 @@ class BindingContract:
         again = take(binding, queue, 2)
         assert binding.acknowledge(queue, again).to_pylist() == [True, True]
         assert_empty(binding, queue)
-
-    def test_queues_keep_apart_whatever_their_names(self, binding: Binding, queue: str) -> None:
-        names = [queue + suffix for suffix in self.queue_suffixes]
-        for name in names:
-            binding.publish(name, outgoing([name.encode()]))
-        for name in names:
-            claimed = take(binding, name, 1)
-            assert claimed.column("body").to_pylist() == [name.encode()]
-            assert binding.acknowledge(name, claimed).to_pylist() == [True]
-            assert_empty(binding, name)
-
-    def test_headers_travel_where_the_broker_keeps_them(self, binding: Binding, queue: str) -> None:
-        headers = {"bq-job": "urn:babel:x", "Ünï": "wert 注"}
-        binding.publish(queue, outgoing([b"with", b"without"], headers=[headers, None]))
-        claimed = take(binding, queue, 2)
-        got = dict(
-            zip(claimed.column("body").to_pylist(), claimed.column("headers").to_pylist(), strict=True)
-        )
-        kept = dict(got[b"with"] or ())
-        if binding.capabilities.headers:
-            assert headers.items() <= kept.items()
-            assert not headers.keys() & dict(got[b"without"] or ()).keys()
-        else:
-            assert kept == {}
-
-    def test_a_key_travels_where_the_broker_keeps_it(self, binding: Binding, queue: str) -> None:
-        binding.publish(queue, outgoing([b"keyed"], keys=["customer-7"]))
-        claimed = take(binding, queue, 1)
-        expected = "customer-7" if binding.capabilities.keys else None
-        assert claimed.column("key").to_pylist() == [expected]
 
     # Claims.
 
@@ -371,80 +492,6 @@ class BindingContract:
             assert True not in claimed.column("redelivered").to_pylist()
             assert joined(binding.browse(queue)).num_rows == 0
 
-    # Delays.
-
-    def test_a_delayed_message_comes_when_it_is_due(self, binding: Binding, queue: str) -> None:
-        start = time.time()
-        if binding.capabilities.max_delay == 0:
-            with pytest.raises(BrokerError):
-                binding.publish(queue, outgoing([b"later"], delays=[1_500]))
-            assert_empty(binding, queue)
-            return
-        binding.publish(queue, outgoing([b"later", b"now", b"soon"], delays=[1_500, None, 0]))
-        first = take(binding, queue, 2)
-        assert sorted(first.column("body").to_pylist()) == [b"now", b"soon"]
-        assert take(binding, queue, 1).column("body").to_pylist() == [b"later"]
-        assert time.time() - start >= 1.5
-
-    def test_a_message_is_not_seen_before_it_is_due(self, binding: Binding, queue: str) -> None:
-        if binding.capabilities.max_delay == 0:
-            return
-        binding.publish(queue, outgoing([b"later"], delays=[60_000]))
-        assert_empty(binding, queue)
-        if binding.capabilities.browse == "exact":
-            assert joined(binding.browse(queue)).num_rows == 0
-
-    def test_a_delay_beyond_the_longest_is_refused(self, binding: Binding, queue: str) -> None:
-        longest = binding.capabilities.max_delay
-        far = outgoing([b"far"], delays=[10 * 365 * 86_400_000 if longest is None else longest + 1])
-        if longest is None:
-            assert binding.publish(queue, far) == 1
-        else:
-            with pytest.raises(BrokerError):
-                binding.publish(queue, far)
-        assert_empty(binding, queue)
-
-    # Publishing once.
-
-    def test_a_marked_batch_is_published_once(self, connect: Connect, queue: str) -> None:
-        one, other = connect(), connect()
-        batch, marker = outgoing([b"a", b"b"]), uuid.uuid4().hex
-        if not one.capabilities.publish_once:
-            with pytest.raises(BrokerError):
-                one.publish(queue, batch, marker=marker)
-            assert_empty(one, queue)
-            return
-        assert one.publish(queue, batch, marker=marker) == 2
-        assert one.publish(queue, batch, marker=marker) == 0
-        assert other.publish(queue, batch, marker=marker) == 0
-        assert other.publish(queue, batch, marker=uuid.uuid4().hex) == 2
-        claimed = take(other, queue, 4)
-        assert other.acknowledge(queue, claimed).true_count == 4
-        assert one.publish(queue, batch, marker=marker) == 0
-        assert_empty(other, queue)
-
-    def test_processes_publish_a_marked_batch_once_between_them(
-        self, binding: Binding, config: BindingConfig, queue: str
-    ) -> None:
-        if not binding.capabilities.publish_once:
-            return
-        published = in_processes(2, publish_marked, self.binding_class, config, queue, uuid.uuid4().hex, 50)
-        assert sorted(published) == [0, 50]
-        await_backlog(binding, queue, 50)
-
-    # Dead letters.
-
-    @pytest.mark.parametrize("style", ["babelqueue", "initphp"])
-    def test_dead_letters_go_to_a_queue_of_their_own(self, binding: Binding, queue: str, style: Any) -> None:
-        name = self.binding_class.dead_letter_name(queue, style)
-        assert queue in name
-        assert name != queue
-        assert binding.publish(name, outgoing([b"dead"])) == 1
-        await_backlog(binding, name, 1)
-        assert_empty(binding, queue)
-        if binding.capabilities.browse == "exact":
-            assert joined(binding.browse(name)).column("body").to_pylist() == [b"dead"]
-
     def test_dead_letters_of_our_style_are_claimed_as_from_any_queue(
         self, binding: Binding, queue: str
     ) -> None:
@@ -452,42 +499,64 @@ class BindingContract:
         binding.publish(name, outgoing([b"dead"]))
         assert binding.acknowledge(name, take(binding, name, 1)).to_pylist() == [True]
 
-    # Configuration and errors.
 
-    def test_a_binding_is_built_pickled_and_closed_without_a_connection(
-        self, unreachable: BindingConfig
-    ) -> None:
-        binding = pickle.loads(pickle.dumps(self.binding_class(unreachable)))
-        assert binding.config == unreachable
-        binding.close()
-        binding.close()
+class LogContract(Contract):
+    """Tests of a log's binding against its real server, where a new topic has one partition."""
 
-    def test_an_unreachable_broker_is_one_line_without_the_secret(
-        self, unreachable: BindingConfig, queue: str
-    ) -> None:
-        assert SECRET not in repr(unreachable)
-        verbs: list[Callable[[Binding], Any]] = [
-            lambda binding: binding.backlog(queue),
-            lambda binding: binding.claim(queue, 1, MIB),
-            lambda binding: binding.publish(queue, outgoing([b"x"])),
-        ]
-        for verb in verbs:
-            with self.binding_class(unreachable) as binding, pytest.raises(BrokerError) as caught:
-                verb(binding)
-            assert_safe(caught.value)
+    binding_class: ClassVar[type[LogBinding]]
+    verbs = (lambda binding: binding.ends("orders"), lambda binding: list(binding.read("orders", 0, 0, 1)))
 
-    def test_an_unknown_client_option_is_refused(self, config: BindingConfig) -> None:
-        options = {**config.client_options, "no_such_option": "1"}
-        with pytest.raises(OptionError, match="no_such_option") as caught:
-            self.binding_class(replace(config, client_options=options))
+    @pytest.fixture(autouse=True)
+    def _nothing_was_read(self) -> None:
+        self._seen: Counter[str] = Counter()
+
+    def read(self, binding: LogBinding, queue: str, count: int) -> pa.RecordBatch:
+        def unread() -> pa.RecordBatch | None:
+            rows = joined(binding.browse(queue)).slice(self._seen[queue])
+            return rows.slice(0, count) if rows.num_rows >= count else None
+
+        found = eventually(unread)
+        self._seen[queue] += count
+        return found
+
+    def assert_read(self, binding: LogBinding, queue: str) -> None:
+        assert joined(binding.browse(queue)).num_rows == self._seen[queue]
+
+    def test_what_is_read_has_the_schema_of_deliveries(self, binding: LogBinding, queue: str) -> None:
+        before = time.time()
+        binding.publish(queue, outgoing([b"one", b"two"]))
+        found = self.read(binding, queue, 2)
+        found.validate(full=True)
+        assert found.schema.equals(DELIVERIES)
+        assert (found.column("body").null_count, found.column("receipt").null_count) == (0, 2)
+        for moment in found.column("enqueued_at").drop_null().to_pylist():
+            assert before - 2 <= moment.timestamp() <= time.time() + 2
+
+    def test_offsets_name_the_same_messages_each_time(self, connect: Connect, queue: str) -> None:
+        one, other = connect(), connect()
+        publish_all(one, queue, numbered := [b"%d" % number for number in range(100)])
+        [(partition, first)] = one.beginnings(queue).items()
+        assert one.ends(queue) == {partition: first + 100}
+        for reader in (one, other, one):
+            middle = joined(reader.read(queue, partition, first + 20, first + 70))
+            assert middle.column("body").to_pylist() == numbered[20:70]
+        assert joined(one.read(queue, partition, first, first)).num_rows == 0
+        assert one.backlog(queue) == 100
+
+    def test_a_log_that_nobody_made_is_empty(self, binding: LogBinding, queue: str) -> None:
+        assert binding.beginnings(queue) == binding.ends(queue) == {}
+        assert binding.backlog(queue) == joined(binding.browse(queue)).num_rows == 0
+
+    def test_offsets_that_were_never_there_are_data_loss(self, binding: LogBinding, queue: str) -> None:
+        binding.publish(queue, outgoing([b"one"]))
+        with pytest.raises(DataLossError) as caught:
+            list(binding.read(queue, 0, 1_000, 1_001))
         assert_safe(caught.value)
 
-    def _assert_bodies(self, batch: pa.RecordBatch, expected: Sequence[bytes]) -> None:
-        got = batch.column("body").to_pylist()
-        if self.binding_class.capabilities.ordered:
-            assert got == list(expected)
-        else:
-            assert sorted(got) == sorted(expected)
+    def test_monitors_are_told_how_far_a_reader_is(self, binding: LogBinding, queue: str) -> None:
+        binding.publish(queue, outgoing([b"one", b"two"]))
+        binding.note(queue, binding.ends(queue))
+        binding.note(queue, binding.ends(queue))
 
 
 def outgoing(
@@ -513,15 +582,15 @@ def publish_all(binding: Binding, queue: str, bodies: Sequence[bytes]) -> None:
         assert binding.publish(queue, outgoing(part)) == len(part)
 
 
-def eventually(probe: Callable[[], Any]) -> Any:
+def eventually(probe: Callable[[], Any], patience: float = PATIENCE) -> Any:
     """What `probe` returns, once that is true; fails when it takes too long."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         found = probe()
         if found:
             return found
         time.sleep(0.02)
-    raise AssertionError(f"not within {PATIENCE:.0f} seconds")
+    raise AssertionError(f"not within {patience:.0f} seconds")
 
 
 def claim_some(

@@ -1,16 +1,15 @@
-"""A user's program: reads queues, one after the other, until it has seen `expected` messages of each.
+"""A user's program: one query over several queues, until all messages have arrived.
 
-Run as a process of its own: `driver.py URL EXPECTED FOLDER…`; the name of a folder is its queue's. Each
-micro-batch becomes `<folder>/out/<batch>.json`, written whole, so that a replay replaces it; each attempt
-is also kept under `<folder>/attempts/`. Where `<folder>/point` exists, the crash is armed with it. A folder
-that was read to its end is marked as `finished`, and passed over by the next run.
+Run as a process of its own: `driver.py URL EXPECTED PARTITIONS FOLDER QUEUE…`; EXPECTED is how many in all. Each
+micro-batch becomes `<folder>/out/<batch>.json` ([queue, body] of each row), written whole, so that a replay
+replaces it; each attempt is also kept under `<folder>/attempts/`.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -18,51 +17,60 @@ from typing import Any
 
 import sitecustomize
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from tests.brokers import short_claims
-from tests.streams import backlog
+from tests.crash.program import session
+from tests.streams import left, started_again
 
-SECONDS = 90
-
-
-def main(url: str, expected: int, folders: list[Path]) -> None:
-    os.environ["CRASH_GROUP"] = str(os.getpid())
-    spark = (
-        SparkSession.builder.master("local[2,4]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("OFF")
-    for folder in folders:
-        if (folder / "finished").exists():
-            continue
-        if (folder / "point").exists():
-            (folder / "point").rename(os.environ["CRASH_CONTROL"])
-        read(spark, url, expected, folder)
-        (folder / "finished").touch()
+SECONDS = 200
 
 
-def read(spark: SparkSession, url: str, expected: int, folder: Path) -> None:
+def main(url: str, expected: int, partitions: str, folder: Path, queues: list[str]) -> None:
     for name in ("out", "attempts"):
         (folder / name).mkdir(exist_ok=True)
+    spark = session()
+    arrived = {int(path.stem): len(json.loads(path.read_text())) for path in (folder / "out").glob("*.json")}
+    query = read(spark, url, partitions, folder, queues, arrived)
+    moment, deadline = threading.Event(), time.monotonic() + SECONDS
+    while (
+        sum(arrived.values()) < expected or any(left(url, queue, **short_claims(url)) for queue in queues)
+    ) and time.monotonic() < deadline:
+        if not query.isActive:
+            query = started_again(query, lambda: read(spark, url, partitions, folder, queues, arrived))
+        moment.wait(0.05)
+    query.awaitTermination(1)
+    query.stop()
+
+
+def read(
+    spark: SparkSession,
+    url: str,
+    partitions: str,
+    folder: Path,
+    queues: list[str],
+    arrived: dict[int, int],
+) -> StreamingQuery:
+    """The query; `arrived` is the messages of each batch."""
 
     def each(frame: Any, number: int) -> None:
-        bodies = [bytes(row.body).decode() for row in frame.select("body").collect()]
-        (folder / "attempts" / f"{number}-{uuid.uuid4().hex}.json").write_text(json.dumps(bodies))
+        found = [[row.queue, bytes(row.body).decode()] for row in frame.select("queue", "body").collect()]
+        (folder / "attempts" / f"{number}-{uuid.uuid4().hex}.json").write_text(json.dumps(found))
         temporary = folder / f"{number}.tmp"
-        temporary.write_text(json.dumps(bodies))
+        temporary.write_text(json.dumps(found))
         temporary.replace(folder / "out" / f"{number}.json")
-        sitecustomize.reached("in foreachBatch")
+        arrived[number] = len(found)
+        for queue in queues:
+            sitecustomize.reached("in foreachBatch", queue)
 
-    query = (
+    return (
         spark.readStream.format("babelqueue")
         .options(
             url=url,
-            queue=folder.name,
+            queue=",".join(queues),
             journalLocation=str(folder / "journal"),
-            numPartitions="2",
-            maxMessagesPerTrigger="4000",
+            numPartitions=partitions,
+            maxMessagesPerTrigger=str(2000 * len(queues)),
             **short_claims(url),
         )
         .load()
@@ -70,20 +78,7 @@ def read(spark: SparkSession, url: str, expected: int, folder: Path) -> None:
         .option("checkpointLocation", str(folder / "checkpoint"))
         .start()
     )
-    deadline = time.monotonic() + SECONDS
-    while (
-        arrived(folder) < expected or backlog(url, folder.name, **short_claims(url))
-    ) and time.monotonic() < deadline:
-        query.awaitTermination(0.05)
-        if query.exception():
-            raise query.exception()
-    query.awaitTermination(1)
-    query.stop()
-
-
-def arrived(folder: Path) -> int:
-    return sum(len(json.loads(path.read_text())) for path in (folder / "out").glob("*.json"))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), [Path(name) for name in sys.argv[3:]])
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], Path(sys.argv[4]), sys.argv[5:])

@@ -4,14 +4,12 @@ nothing arrives twice, and a replayed batch has the same bytes."""
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 import uuid
 from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,13 +17,13 @@ import pytest
 
 from babelqueue_spark.options import read_options
 from tests.brokers import short_claims, url_of
-from tests.streams import backlog, envelope, publish
+from tests.crash.program import run as run_program
+from tests.servers.servicebus import ServiceBusServer
+from tests.streams import envelope, left, publish
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.slow]
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
-MESSAGES = 6000
+MESSAGES = 3000
 POINTS = [
     "before the claim",
     "after the claim",
@@ -35,81 +33,71 @@ POINTS = [
     "after the mark",
     "in mid-yield",
 ]
-DRIVER_POINTS = [*POINTS, "in foreachBatch"]
-# All of them where two kinds of brokers stand for the rest, and on each what the journal is for.
-JOURNAL_POINTS = ["after the claim", "after the journal", "after the acknowledge"]
-LAPSED = "after the journal, and back when the broker has put all messages back"
+LOG_POINTS = ["before the read", "after the read", "in mid-yield"]
+IN_BATCH = "in foreachBatch"
+Waiting = Callable[[str, str], int]
+"""Messages of a queue, by URL and name, that the broker could hand out now."""
 
 
-class Trial:
-    """A queue full of messages, and the folder of the program that reads it."""
+class Reading:
+    """Queues full of messages, one for each point, and the folder of the query that reads them."""
 
-    def __init__(self, url: str, parent: Path, point: str) -> None:
+    def __init__(self, url: str, folder: Path, points: Iterable[str], waiting: Waiting) -> None:
         self.url = url
-        self.queue = f"crash-{uuid.uuid4().hex[:12]}"
-        self.folder = parent / self.queue
-        self.folder.mkdir()
-        self.bodies = [envelope(n, self.queue).decode() for n in range(MESSAGES)]
-        publish(url, self.queue, (body.encode() for body in self.bodies))
-        (self.folder / "point").write_text(point)
+        self.folder = folder
+        self.queues = {point: f"crash-{uuid.uuid4().hex[:12]}" for point in points}
+        self._waiting = waiting
+        self._bodies = {queue: self._filled(queue) for queue in self.queues.values()}
 
-    def unfinished(self) -> int:
-        return backlog(self.url, self.queue, **short_claims(self.url))
+    def _filled(self, queue: str) -> Counter[str]:
+        bodies = [envelope(number, queue).decode() for number in range(MESSAGES)]
+        publish(self.url, queue, (body.encode() for body in bodies))
+        return Counter(bodies)
 
-    def check(self) -> None:
+    def check(self, point: str) -> None:
         """All messages arrived once, replays had the same bytes, and the broker has none left."""
-        out = {path.stem: json.loads(path.read_text()) for path in (self.folder / "out").glob("*.json")}
-        arrived = Counter(body for bodies in out.values() for body in bodies)
-        assert arrived == Counter(self.bodies)
+        queue = self.queues[point]
+        out = {path.stem: self._bodies_in(path, queue) for path in (self.folder / "out").glob("*.json")}
+        assert sum(out.values(), Counter()) == self._bodies[queue]
         for path in (self.folder / "attempts").glob("*.json"):
-            number = path.stem.partition("-")[0]
-            assert sorted(json.loads(path.read_text())) == sorted(out[number])
-        assert self.unfinished() == 0
+            assert self._bodies_in(path, queue) == out[path.stem.partition("-")[0]]
+        assert self._waiting(self.url, queue) == 0
 
-    def await_lapsed_claims(self) -> None:
-        """Return when the broker has put all messages back."""
+    @staticmethod
+    def _bodies_in(path: Path, queue: str) -> Counter[str]:
+        return Counter(body for name, body in json.loads(path.read_text()) if name == queue)
+
+    def await_lapsed_claims(self, point: str) -> None:
+        """Return when the broker has put all messages of a queue back."""
         moment = threading.Event()
         deadline = time.monotonic() + 60
-        while self.unfinished() < MESSAGES:
+        while self._waiting(self.url, self.queues[point]) < MESSAGES:
             assert time.monotonic() < deadline, "the claims did not lapse"
             moment.wait(0.05)
 
 
-def run(target: str, *trials: Trial) -> tuple[int, str]:
-    """Exit code and log of the program of `driver.py`."""
-    folder = trials[0].folder
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(HERE / "inject"), str(ROOT)]),
-        "CRASH_CONTROL": str(folder.parent / "control.txt"),
-        "CRASH_TARGET": target,
-        "CRASH_BROKER": read_options({"url": trials[0].url, "queue": "q"}).broker,
-    }
-    log = folder / f"log-{uuid.uuid4().hex}"
-    with log.open("wb") as output:
-        code = subprocess.run(
-            [sys.executable, str(HERE / "driver.py"), trials[0].url, str(MESSAGES)]
-            + [str(trial.folder) for trial in trials],
-            env=environment,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-            timeout=500,
-            check=False,
-        ).returncode
-    return code, log.read_text()[-3000:]
+def run(target: str, reading: Reading, armed: Iterable[str]) -> tuple[int, str]:
+    """Exit code and log of the program of `driver.py`, which must reach the points it is armed with."""
+    arguments = [
+        reading.url,
+        str(MESSAGES * len(reading.queues)),
+        "1" if target == "driver" else "2",
+        str(reading.folder),
+        *reading.queues.values(),
+    ]
+    points = {reading.queues[point]: point for point in armed}
+    broker = read_options({"url": reading.url, "queue": "q"}).broker
+    program = Path(__file__).with_name("driver.py")
+    return run_program(program, reading.folder, arguments, target, points, CRASH_BROKER=broker)
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "driver_point" in metafunc.fixturenames:
-        metafunc.parametrize("driver_point", [*metafunc.cls.driver_points, LAPSED])
-
-
-class Crashes:
-    """What must hold of every broker."""
+class Killed:
+    """Queries that lose their workers, or all of themselves, at the points of a broker."""
 
     broker: ClassVar[str]
-    driver_points: ClassVar = JOURNAL_POINTS
+    points: ClassVar[list[str]]
+    lapsing: ClassVar[str | None] = None
+    """The point whose queue is full again once what was claimed before the kill has lapsed."""
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -118,55 +106,73 @@ class Crashes:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def killed_workers(cls, url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trial]:
-        """One program that loses a worker at each of the points, queue after queue."""
-        folder = tmp_path_factory.mktemp("workers")
-        trials = {point: Trial(url, folder, point) for point in POINTS}
-        code, log = run("worker", *trials.values())
-        assert code == 0, log
-        return trials
+    def waiting(cls) -> Waiting:
+        return lambda url, queue: left(url, queue, **short_claims(url))
 
     @pytest.fixture(scope="class")
     @classmethod
-    def killed_drivers(cls, url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trial]:
-        """A program that dies at each of the points, queue after queue, and is started again each time."""
-        folder = tmp_path_factory.mktemp("drivers")
-        trials = {
-            point: Trial(url, folder, "after the journal" if point == LAPSED else point)
-            for point in [*cls.driver_points, LAPSED]
-        }
-        for trial in trials.values():
-            code, log = run("driver", *trials.values())
-            assert code == -signal.SIGKILL, log
-            assert not (trial.folder / "point").exists()
-            assert not (trial.folder / "finished").exists()
-        assert list(trial.folder.glob("journal/batches/*/*.arrow"))
-        assert not list(trial.folder.glob("journal/batches/*/*.ack"))
-        trial.await_lapsed_claims()
-        code, log = run("driver", *trials.values())
+    def killed_workers(cls, url: str, waiting: Waiting, tmp_path_factory: pytest.TempPathFactory) -> Reading:
+        """A query that loses a worker at each of the points."""
+        reading = Reading(url, tmp_path_factory.mktemp("workers"), cls.points, waiting)
+        code, log = run("worker", reading, cls.points)
         assert code == 0, log
-        return trials
+        return reading
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def killed_driver(cls, url: str, waiting: Waiting, tmp_path_factory: pytest.TempPathFactory) -> Reading:
+        """A query that dies while it stands at all points of its tasks, again after its batch, and is started again."""
+        reading = Reading(url, tmp_path_factory.mktemp("driver"), [*cls.points, IN_BATCH], waiting)
+        code, log = run("driver", reading, cls.points)
+        assert code == -signal.SIGKILL, log
+        if cls.lapsing is not None:
+            reading.await_lapsed_claims(cls.lapsing)
+        code, log = run("driver", reading, [IN_BATCH])
+        assert code == -signal.SIGKILL, log
+        code, log = run("driver", reading, [])
+        assert code == 0, log
+        return reading
+
+
+class Crashes(Killed):
+    """What must hold of every queue."""
+
+    points = POINTS
+    lapsing = "after the journal"
 
     @pytest.mark.timeout(600)
     @pytest.mark.parametrize("point", POINTS)
-    def test_killed_worker(self, killed_workers: dict[str, Trial], point: str) -> None:
-        trial = killed_workers[point]
-        assert not (trial.folder / "point").exists()
-        trial.check()
+    def test_killed_worker(self, killed_workers: Reading, point: str) -> None:
+        killed_workers.check(point)
 
-    @pytest.mark.timeout(900)
-    def test_killed_driver(self, killed_drivers: dict[str, Trial], driver_point: str) -> None:
-        killed_drivers[driver_point].check()
+    @pytest.mark.timeout(600)
+    @pytest.mark.parametrize("point", [*POINTS, IN_BATCH])
+    def test_killed_driver(self, killed_driver: Reading, point: str) -> None:
+        killed_driver.check(point)
+
+
+class LogCrashes(Killed):
+    """What must hold of every log."""
+
+    points = LOG_POINTS
+
+    @pytest.mark.timeout(600)
+    @pytest.mark.parametrize("point", LOG_POINTS)
+    def test_killed_worker(self, killed_workers: Reading, point: str) -> None:
+        killed_workers.check(point)
+
+    @pytest.mark.timeout(600)
+    @pytest.mark.parametrize("point", [*LOG_POINTS, IN_BATCH])
+    def test_killed_driver(self, killed_driver: Reading, point: str) -> None:
+        killed_driver.check(point)
 
 
 class TestSqlite(Crashes):
     broker = "sqlite"
-    driver_points = DRIVER_POINTS
 
 
 class TestRedis(Crashes):
     broker = "redis"
-    driver_points = DRIVER_POINTS
 
 
 class TestRabbitMQ(Crashes):
@@ -183,3 +189,25 @@ class TestPostgreSQL(Crashes):
 
 class TestMariaDB(Crashes):
     broker = "mariadb"
+
+
+class TestPulsar(Crashes):
+    broker = "pulsar"
+
+
+class TestArtemis(Crashes):
+    broker = "artemis"
+
+
+class TestServiceBus(Crashes):
+    broker = "servicebus"
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def waiting(cls, hasty_servicebus_server: ServiceBusServer) -> Waiting:
+        """Only the stand-in itself knows: its clients see locked messages like others."""
+        return lambda _, queue: hasty_servicebus_server.counts(queue)["ready"]
+
+
+class TestKafka(LogCrashes):
+    broker = "kafka"

@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from tests.brokers import DURABLE
 from tests.contract.suite import eventually
 from tests.servers import Server
-from tests.streams import envelope, numbers, publish, run, stream
+from tests.streams import WAIT, envelope, numbers, publish, run, stream
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.slow]
 
@@ -37,14 +37,14 @@ def test_a_broker_stops_and_comes_back(
     with make() as server:
         publish(server.url, queue, (envelope(number, queue) for number in range(MESSAGES)))
         query = start()
-        eventually(lambda: len(arrived) >= 2)
+        eventually(lambda: len(arrived) >= 2, WAIT)
         server.stop()
         with pytest.raises(StreamingQueryException) as caught:
-            query.awaitTermination(60)
+            assert query.awaitTermination(WAIT), "the query did not notice"
         assert re.search(rf"BrokerError: .*{name} at \S*{server.address}", str(caught.value))
         server.start()
         query = start()
-        eventually(lambda: sum(map(len, arrived.values())) >= MESSAGES or query.exception())
+        eventually(lambda: sum(map(len, arrived.values())) >= MESSAGES or query.exception(), WAIT)
         query.processAllAvailable()
         query.stop()
     assert Counter(number for batch in arrived.values() for number in batch) == Counter(range(MESSAGES))

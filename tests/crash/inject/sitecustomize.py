@@ -1,36 +1,51 @@
 """Loaded by every Python process of a crash test: dies with SIGKILL at the point that a file names.
 
-CRASH_CONTROL is that file; who reaches its point first renames it and dies, so that each point kills
-once. CRASH_TARGET is who dies: `worker` (this process) or `driver` (driver, JVM, and all workers).
+CRASH_CONTROL is a folder with a file for each queue, which names that queue's point; who reaches it first renames
+the file, so that each point kills once. CRASH_TARGET is who dies: `worker` (this process, at once) or `driver`
+(driver, JVM, and all workers, once every queue stands still at its point). CRASH_TASKS run at once, so many that
+one can stand at each. Where CRASH_BROKER is set, the points of the source are armed, with that broker's binding.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+_SUFFIX = ".reached"
+_queue = ""
+"""The one that this process is at; a process of Spark's does one task at a time."""
 
-def reached(point: str) -> None:
-    """Die here, if this is the point."""
-    control = Path(os.environ["CRASH_CONTROL"])
+
+def reached(point: str, queue: str = "") -> None:
+    """Die here, if this is the point of the queue (by default that of the task)."""
+    control = Path(os.environ["CRASH_CONTROL"], queue or _queue)
     try:
-        if control.read_text() != point:
+        if control.is_dir() or control.read_text() != point:
             return
-        control.rename(control.with_suffix(".reached"))
+        control.rename(control.with_suffix(_SUFFIX))
     except FileNotFoundError:
         return
     if os.environ["CRASH_TARGET"] == "driver":
+        _await_the_others(control.parent)
         os.killpg(int(os.environ["CRASH_GROUP"]), signal.SIGKILL)
         os.killpg(os.getpgid(0), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _before(owner: Any, name: str, point: str) -> None:
+def _await_the_others(control: Path) -> None:
+    moment = threading.Event()
+    while any(path.suffix != _SUFFIX for path in control.iterdir()):
+        moment.wait(0.05)
+
+
+def before(owner: Any, name: str, point: str) -> None:
+    """Arm a point in front of a function of a module or a class."""
     original: Callable[..., Any] = getattr(owner, name)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -40,7 +55,8 @@ def _before(owner: Any, name: str, point: str) -> None:
     setattr(owner, name, wrapped)
 
 
-def _after(owner: Any, name: str, point: str) -> None:
+def after(owner: Any, name: str, point: str) -> None:
+    """Arm a point behind a function of a module or a class."""
     original: Callable[..., Any] = getattr(owner, name)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -64,19 +80,54 @@ def _in_the_middle(binding: Any) -> None:
     binding.acknowledge = wrapped
 
 
-def _arm() -> None:
+def _know_the_queue(reader: Any) -> None:
+    read: Callable[..., Any] = reader.read
+
+    def wrapped(self: Any, partition: Any) -> Any:
+        enter(partition.queue)
+        yield from read(self, partition)
+
+    reader.read = wrapped
+
+
+def enter(queue: str) -> None:
+    """From here on, this process is at that queue."""
+    global _queue
+    _queue = queue
+
+
+def _arm(broker: str) -> None:
+    from babelqueue_spark.bindings import LogBinding, binding_class
+
+    if issubclass(binding_class(broker), LogBinding):
+        _arm_log()
+    else:
+        _arm_queue(broker)
+
+
+def _arm_log() -> None:
+    from babelqueue_spark.source import log
+
+    _know_the_queue(log.LogStreamReader)
+    before(log._Log, "_batches", "before the read")
+    before(log, "to_rows", "after the read")
+    after(log, "to_rows", "in mid-yield")
+
+
+def _arm_queue(broker: str) -> None:
     from babelqueue_spark.bindings import binding_class
     from babelqueue_spark.journal import Segment
     from babelqueue_spark.source import claiming, stream
 
-    _before(claiming, "_take", "before the claim")
-    _before(claiming, "_redeliveries", "after the claim")
-    _before(claiming, "_acknowledge", "after the journal")
-    _in_the_middle(binding_class(os.environ["CRASH_BROKER"]))
-    _before(Segment, "mark_acknowledged", "after the acknowledge")
-    _after(Segment, "mark_acknowledged", "after the mark")
-    _after(stream, "to_rows", "in mid-yield")
+    _know_the_queue(stream.QueueStreamReader)
+    before(claiming, "_take", "before the claim")
+    before(claiming, "_redeliveries", "after the claim")
+    before(claiming, "_acknowledge", "after the journal")
+    _in_the_middle(binding_class(broker))
+    before(Segment, "mark_acknowledged", "after the acknowledge")
+    after(Segment, "mark_acknowledged", "after the mark")
+    after(stream, "to_rows", "in mid-yield")
 
 
-if os.environ.get("CRASH_CONTROL"):
-    _arm()
+if os.environ.get("CRASH_BROKER"):
+    _arm(os.environ["CRASH_BROKER"])
