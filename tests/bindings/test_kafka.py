@@ -12,7 +12,7 @@ from babelqueue.codec import EnvelopeCodec
 from babelqueue.kafka_retry import RetryReinjector
 
 from babelqueue_spark.bindings.base import BindingConfig
-from babelqueue_spark.bindings.kafka import KafkaBinding
+from babelqueue_spark.bindings.kafka import KafkaBinding, client
 from babelqueue_spark.errors import BrokerError, OptionError
 from tests.bindings import kafka_peers as peers
 from tests.contract.suite import SECRET, assert_safe, eventually, in_processes, joined, outgoing
@@ -136,6 +136,31 @@ class TestTransactions:
         assert ours.publish(queue, outgoing([b"2"]), marker=writer + second) == 1
         assert ours.publish(queue, outgoing([b"2"]), marker=writer + second) == 0
 
+    def test_a_writer_that_another_overtakes_finds_its_batch(
+        self, kafka_server: KafkaServer, ours: KafkaBinding, queue: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        marker, overtaken = uuid.uuid4().hex, client.KafkaClient._produce
+        published = []
+
+        def overtake(*given: Any) -> None:
+            monkeypatch.undo()
+            with binding(kafka_server) as other:
+                published.append(other.publish(queue, outgoing([b"once"] * 50), marker=marker))
+            overtaken(*given)
+
+        monkeypatch.setattr(client.KafkaClient, "_produce", overtake)
+        assert ours.publish(queue, outgoing([b"once"] * 50), marker=marker) == 0
+        assert published == [50]
+        assert len(bodies(ours, queue)) == 50
+
+    def test_a_batch_of_which_the_broker_refuses_a_message_is_not_published(
+        self, kafka_server: KafkaServer, ours: KafkaBinding, queue: str
+    ) -> None:
+        peers.make_topic(kafka_server, queue, **{"max.message.bytes": "200"})
+        with pytest.raises(BrokerError, match="larger than the topic takes"):
+            ours.publish(queue, outgoing([b"small", b"x" * 500]), marker=uuid.uuid4().hex)
+        assert bodies(ours, queue) == []
+
     def test_an_open_transaction_hides_itself_and_what_follows(
         self, kafka_server: KafkaServer, ours: KafkaBinding, queue: str
     ) -> None:
@@ -167,8 +192,6 @@ class TestTransactions:
 def dies_before_the_commit(url: str, queue: str, marker: str) -> None:
     import os
     import signal
-
-    from babelqueue_spark.bindings.kafka import client
 
     class Mortal(client.Producer):
         def commit_transaction(self, *_: Any) -> None:

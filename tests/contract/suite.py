@@ -62,6 +62,8 @@ class Contract:
         b" leading and trailing space \r\n",
     )
     """Bodies that must come back byte for byte."""
+    early: ClassVar[float] = 0
+    """Seconds by which a delay may fall short."""
     largest_body: ClassVar[int] = 5 * MIB
     """Bytes of the largest body that must come back."""
     verbs: ClassVar[Sequence[Callable[[Any], Any]]] = ()
@@ -168,7 +170,7 @@ class Contract:
         first = self.read(binding, queue, 2)
         assert sorted(first.column("body").to_pylist()) == [b"now", b"soon"]
         assert self.read(binding, queue, 1).column("body").to_pylist() == [b"later"]
-        assert time.time() - start >= 1.5
+        assert time.time() - start >= 1.5 - self.early
 
     def test_a_message_is_not_seen_before_it_is_due(self, binding: Any, queue: str) -> None:
         if binding.capabilities.max_delay == 0:

@@ -17,6 +17,7 @@ BODY = b'{"job":"urn:x","data":{},"attempts":0}'
 class TestRedis(BindingContract):
     binding_class = RedisBinding
     layout = "0"
+    early = 1
 
     @pytest.fixture
     def config(self, redis_server: RedisServer) -> BindingConfig:

@@ -33,9 +33,10 @@ _FETCH_SECONDS = 0.1
 """How long a batch waits for its last records: offsets have gaps, where transactions ended."""
 _MARKERS = 100
 """How many of a writer's batches are remembered: replays are of the last ones."""
-_FENCED_SECONDS = 0.5
-_ATTEMPTS = 20
+_RETRY_SECONDS = 0.5
+"""Between attempts at a transaction."""
 
+_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 _ADVICE = {
     KafkaError._AUTHENTICATION: "it refused the login: check kafka.sasl.mechanism, its username and password",
     KafkaError._SSL: "TLS failed: check kafka.security.protocol and the certificates of kafka.ssl.*",
@@ -56,10 +57,17 @@ _ADVICE = {
     "whose id begins with babelqueue-",
     KafkaError.MSG_SIZE_TOO_LARGE: "a message is larger than the topic takes (max.message.bytes): raise that "
     "and kafka.message.max.bytes, or keep large data elsewhere and send its address",
+    **dict.fromkeys(
+        _FENCED, "another writer goes on writing the same: is a query running twice on one checkpoint?"
+    ),
     KafkaError.TOPIC_EXCEPTION: "the topic's name holds what Kafka does not allow: use letters, digits, "
     "'.', '_' and '-'",
 }
-_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+_MOVING = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+)
 _TELLING = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE)
 _GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
@@ -103,7 +111,7 @@ class KafkaClient:
             if self._producer is None:
                 self._producer = Producer(self._settings(**{"enable.idempotence": True}))
             outcome = _Outcome()
-            self._produce(self._producer, records, outcome)
+            self._produce(self._producer, records, outcome.delivered)
             outcome.check(self._producer.flush(self._options.timeout))
             return outcome.confirmed
 
@@ -111,18 +119,19 @@ class KafkaClient:
         """Produce in a transaction that also commits the marker, unless that was done before.
 
         The first half of a marker names a writer, whose last markers stand as the metadata of an offset of a
-        group of his own. Of two that write at once, one is fenced off, and finds the other's marker.
+        group of his own. Of two that write at once, one is fenced off, and finds the other's marker. A commit
+        fails where a record did; callbacks would hide why: the client calls them with its own error pending.
         """
         writer, name = marker[:16], marker[16:]
         with self._explained(topic):
-            for _ in range(_ATTEMPTS):
+            deadline = time.monotonic() + self._options.timeout
+            while True:
                 try:
                     return self._transact(records, f"babelqueue-{writer}", name)
-                except KafkaException as error:
-                    if error.args[0].code() not in _FENCED:
+                except KafkaException as failed:
+                    if not _passing(failed.args[0]) or time.monotonic() > deadline:
                         raise
-                    threading.Event().wait(_FENCED_SECONDS)
-        raise self.error("another writer goes on writing the same: is a query running twice?", topic)
+                    threading.Event().wait(_RETRY_SECONDS)
 
     def commit(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Commit offsets of the group."""
@@ -186,10 +195,9 @@ class KafkaClient:
             written = (known.metadata or "").split()
             if name in written:
                 return 0
-            outcome = _Outcome()
             producer.begin_transaction()
-            self._produce(producer, records, outcome)
-            outcome.check(producer.flush(timeout))
+            self._produce(producer, records)
+            producer.flush(timeout)
             place = TopicPartition(topic, 0, 0, " ".join([*written, name][-_MARKERS:]))
             producer.send_offsets_to_transaction([place], group.consumer_group_metadata(), timeout)
             producer.commit_transaction(timeout)
@@ -199,16 +207,21 @@ class KafkaClient:
             raise
         finally:
             group.close()
-        return outcome.confirmed
+        return len(records)
 
-    def _produce(self, producer: Producer, records: Iterable[Record], outcome: _Outcome) -> None:
+    def _produce(
+        self,
+        producer: Producer,
+        records: Iterable[Record],
+        on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
+    ) -> None:
         for record in records:
             produce = partial(
                 producer.produce,
                 record.topic,
                 record.body,
                 record.key,
-                on_delivery=outcome.delivered,
+                on_delivery=on_delivery,
                 timestamp=record.timestamp,
                 headers=record.headers,
             )
@@ -288,6 +301,11 @@ class KafkaClient:
             raise self.error(advice or f"the client failed with {error.name()}", topic) from None
         except TimeoutError:
             raise self.error(_ADVICE[KafkaError._TIMED_OUT], topic) from None
+
+
+def _passing(error: KafkaError) -> bool:
+    """Whether the transaction may succeed in another attempt."""
+    return error.code() in _FENCED + _MOVING or error.retriable()
 
 
 class _Outcome:
