@@ -32,6 +32,9 @@ setup: .venv/installed ## Virtual environment and Java, where missing
 	@scripts/provision.sh servers
 	@touch $@
 
+.venv/spark.jsa: .venv/installed scripts/archive_classes.py
+	@$(BIN)/python scripts/archive_classes.py $@ 2> .venv/spark.log || { cat .venv/spark.log; exit 1; }
+
 $(OLDEST)/installed: .venv/servers
 	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
 	@$(OLDEST)/bin/python -m pip install --quiet --upgrade pip
@@ -54,7 +57,7 @@ docs: setup ## The documentation as a site in build/site
 test-fast: setup ## Tests without Spark and servers
 	$(BIN)/pytest -m 'not spark and not server'
 
-test: .venv/servers ## All tests on the newest PySpark, then those with Spark on the oldest
+test: .venv/servers .venv/spark.jsa ## All tests on the newest PySpark, then those with Spark on the oldest
 	@scripts/timed.sh "fast tests" $(MAKE) --no-print-directory test-fast
 	@scripts/timed.sh "tests with servers and Spark" $(BIN)/pytest -m 'spark or server' $(PARALLEL) --durations 25
 	@scripts/timed.sh "tests on PySpark $(OLDEST_PYSPARK)" $(MAKE) --no-print-directory test-oldest

@@ -14,8 +14,10 @@ import pytest
 from tests.brokers import TWO_KINDS, url_of
 
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-# Short programs: compiling what they run costs more than it saves.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+# Short programs: compiling what they run costs more than it saves, and so does parsing Spark's classes each time.
+_CLASSES = Path(sys.prefix, "spark.jsa")
+_ARCHIVED = f" -XX:SharedArchiveFile={_CLASSES} -Xlog:disable" if _CLASSES.exists() else ""
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1" + _ARCHIVED)
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 # Spark's workers must find the packages under test and the tests' own modules.
 _ROOT = Path(__file__).parent.parent

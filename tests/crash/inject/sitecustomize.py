@@ -3,19 +3,19 @@
 CRASH_CONTROL is a folder with a file for each queue, which names that queue's point; who reaches it first renames
 the file, so that each point kills once. CRASH_TARGET is who dies: `worker` (this process, at once) or `driver`
 (driver, JVM, and all workers, once every queue stands still at its point). CRASH_TASKS run at once, so many that
-one can stand at each. Where CRASH_BROKER is set, the points of the source are armed, with that broker's binding.
+one can stand at each. Where CRASH_BROKER is set, Spark's workers are armed with the points of the source, with that
+broker's binding; other processes have none of them, and start sooner unarmed.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
 
 _SUFFIX = ".reached"
 _queue = ""
@@ -68,6 +68,8 @@ def after(owner: Any, name: str, point: str) -> None:
 
 
 def _in_the_middle(binding: Any) -> None:
+    import pyarrow as pa
+
     acknowledge: Callable[..., Any] = binding.acknowledge
 
     def wrapped(self: Any, queue: str, deliveries: Any) -> Any:
@@ -129,5 +131,5 @@ def _arm_queue(broker: str) -> None:
     after(stream, "to_rows", "in mid-yield")
 
 
-if os.environ.get("CRASH_BROKER"):
+if os.environ.get("CRASH_BROKER") and sys.orig_argv[-1] == "pyspark.worker":
     _arm(os.environ["CRASH_BROKER"])
