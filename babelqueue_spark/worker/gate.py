@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,11 +12,12 @@ from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
 GRANTED = Record("granted")
 _DUPLICATE = Record("handled")
 _CLAIMED_AT_ONCE = 256
-"""Few enough that they are handled well within a lease."""
 
 
 class Gate:
     """The claims of one partition's task; asked row after row, in order.
+
+    A row that is asked for has half a lease before it at least: older claims are made anew.
 
     Args:
         store: knows what was handled; without one, everything may be.
@@ -36,6 +38,7 @@ class Gate:
         self._ids = ids if store is not None else [None] * len(ids)
         self._wanted = wanted
         self._claimed_up_to = 0
+        self._fresh_until = 0.0
         self._records: dict[str, Record] = {}
         self._handled: set[str] = set()
         self._failed: set[str] = set()
@@ -45,6 +48,8 @@ class Gate:
         message_id = self._ids[row]
         if not message_id:
             return GRANTED
+        if time.monotonic() > self._fresh_until:
+            self._claimed_up_to = min(self._claimed_up_to, row)
         while row >= self._claimed_up_to:
             self._claim_more()
         return _DUPLICATE if message_id in self._handled else self._records[message_id]
@@ -91,6 +96,7 @@ class Gate:
             for row in rows
             if (message_id := self._ids[row]) and self._wanted(row) and message_id not in self._handled
         )
+        self._fresh_until = time.monotonic() + self._store.lease / 2
         if ids:
             self._records.update(zip(ids, self._store.claim(list(ids), self._owner), strict=True))
         self._claimed_up_to = rows.stop

@@ -38,6 +38,9 @@ class IdempotencyStore(ABC):
     store is out of reach: then nothing is handled. Owners are 32 hex digits.
     """
 
+    lease: float
+    """Seconds for which a claim holds."""
+
     @abstractmethod
     def claim(self, ids: Sequence[str], owner: str) -> list[Record]:
         """Claim what nobody has handled or holds, for as long as the lease; a record for each id.

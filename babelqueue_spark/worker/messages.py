@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from babelqueue_spark.errors import BabelQueueError
@@ -38,6 +40,7 @@ class Reject(Exception):  # noqa: N818 (a word of the handlers' language)
     """
 
     def __init__(self, reason: str = "rejected", text: str = "") -> None:
+        _check_text("Reject: reason", reason)
         super().__init__(text)
         self.reason = reason
 
@@ -107,6 +110,9 @@ class Outgoing:
         headers: beside the body.
         key: partition key, group or session.
         delay: seconds before it can be read.
+
+    Raises:
+        TypeError, ValueError: one of them is no text, or no number of seconds.
     """
 
     job: str
@@ -117,7 +123,25 @@ class Outgoing:
     key: str | None = None
     delay: float | None = None
 
+    def __post_init__(self) -> None:
+        _check_text("Outgoing: job", self.job)
+        for name in ("queue", "trace_id", "key"):
+            if (text := getattr(self, name)) is not None:
+                _check_text(f"Outgoing: {name}", text)
+        for text in chain.from_iterable(self.headers.items()):
+            _check_text("Outgoing: a header", text)
+        if self.delay is not None and not 0 <= self.delay < float("inf"):
+            raise ValueError(f"Outgoing: delay takes a number of seconds, 0 or more, not {self.delay}")
 
+
+def _check_text(name: str, text: Any) -> None:
+    if not isinstance(text, str):
+        raise TypeError(f"{name} takes a text, but this is of type {type(text).__name__}")
+    if _SURROGATE.search(text):
+        raise ValueError(f"{name} has half a surrogate pair, which no UTF-8 can hold")
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _TRACE_HEADERS = ("traceparent", "tracestate")
 
 
@@ -148,9 +172,11 @@ def _row(outgoing: Any, message: Message, carried: Mapping[str, str]) -> dict[st
         raise BabelQueueError(
             f"a handler returns Outgoing messages, but this is of type {type(outgoing).__name__}"
         )
+    data = json.dumps(outgoing.data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    _check_text("Outgoing: data", data)
     return {
         "job": outgoing.job,
-        "data": json.dumps(outgoing.data, ensure_ascii=False, allow_nan=False, separators=(",", ":")),
+        "data": data,
         "queue": outgoing.queue,
         "trace_id": outgoing.trace_id or message.trace_id,
         "headers": list({**carried, **outgoing.headers}.items()) or None,

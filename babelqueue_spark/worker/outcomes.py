@@ -93,7 +93,7 @@ class Failure:
         text = _within_bounds(str(error))
         name = type(error).__name__
         if isinstance(error, Reject):
-            return cls(text, name, error.reason, final=True)
+            return cls(text, name, _within_bounds(error.reason) or "rejected", final=True)
         return cls(text, name, after=error.after if isinstance(error, Retry) else None)
 
 
@@ -126,6 +126,11 @@ class Policy:
     backoff: Sequence[float] | Backoff
     unknown_urn: UnknownUrn
     release_delay: float
+
+    @property
+    def publishes_again(self) -> bool:
+        """Whether a message may go back to its queue."""
+        return self.max_attempts > 1 or self.unknown_urn == "release"
 
     def refused(self, attempts: int, reason: str) -> Verdict:
         """The body is no acceptable envelope; no attempt will mend that. Without identity it is poison."""

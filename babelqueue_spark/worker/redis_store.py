@@ -45,7 +45,7 @@ class RedisStore(IdempotencyStore):
         self._url = url
         self._prefix = prefix
         self._keep = keep
-        self._lease = lease
+        self.lease = lease
         self._client = client
         self._server: Server | None = None
 
@@ -53,7 +53,7 @@ class RedisStore(IdempotencyStore):
         """In one round trip."""
         ours = _CLAIM + owner.encode()
         values = self._connected().ask(
-            *(("EVAL", _CLAIM_IT, 1, self._key(message_id), ours, self._lease) for message_id in ids)
+            *(("EVAL", _CLAIM_IT, 1, self._key(message_id), ours, self.lease) for message_id in ids)
         )
         return [_record(value, owner.encode()) for value in values]
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -187,7 +187,7 @@ def _is_fresh(since: datetime | None, window: float) -> bool:
     """Whether the broker may still know the id, and would drop the message as a repeat."""
     if not window:
         return False
-    return since is None or datetime.now(UTC) - since < timedelta(seconds=window)
+    return since is None or (datetime.now(UTC) - since).total_seconds() < window
 
 
 def _move_of(envelope: dict[str, Any], target: str) -> Move:

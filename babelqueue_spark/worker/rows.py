@@ -66,7 +66,7 @@ class Rows:
         """Whether a property beside the body names another schema version; a blank one names none."""
         headers = self._headers[row]
         return bool(headers) and any(
-            name in VERSION_HEADERS and value.strip(BLANKS) and value != str(SCHEMA_VERSION)
+            name in VERSION_HEADERS and (value or "").strip(BLANKS) and value != str(SCHEMA_VERSION)
             for name, value in headers
         )
 
@@ -83,7 +83,7 @@ class Rows:
             self.attempts[row],
             self.queues[row],
             self.bodies[row],
-            dict(self._headers[row] or ()),
+            {name: value for name, value in self._headers[row] or () if value is not None},
             self._keys[row],
         )
 

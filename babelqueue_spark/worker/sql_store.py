@@ -59,7 +59,7 @@ class SqlStore(IdempotencyStore):
         self._url = url
         self._name = table
         self._keep = keep
-        self._lease = lease
+        self.lease = lease
         self._open: tuple[Database, Table] | None = None
 
     def claim(self, ids: Sequence[str], owner: str) -> list[Record]:
@@ -70,7 +70,7 @@ class SqlStore(IdempotencyStore):
             connection.execute(delete(table).where(table.c.expires_at <= now))
             keys = {_key(message_id): message_id for message_id in ids}
             known = {row.id: row for row in connection.execute(select(table).where(table.c.id.in_(keys)))}
-            lease = {"owner": owner, "handled": False, "expires_at": now + self._lease * 1000, "result": b""}
+            lease = {"owner": owner, "handled": False, "expires_at": now + self.lease * 1000, "result": b""}
             new = [{"id": key, **lease} for key in keys if key not in known]
             if new:
                 connection.execute(insert(table), new)

@@ -54,7 +54,7 @@ def with_jobs_cancelled_after(seconds: float | None, spark: SparkSession, call: 
     """What `call` returns or raises; when time is up, its Spark jobs are cancelled, which ends it.
 
     Raises:
-        HandlerTimeoutError: it ended because of that.
+        HandlerTimeoutError: it raised after that.
         StuckHandlerError: it did not even end then.
     """
     if seconds is None:
@@ -82,8 +82,8 @@ def with_jobs_cancelled_after(seconds: float | None, spark: SparkSession, call: 
             f"a DataFrame handler ran longer than {seconds:g} s and does not end, though its Spark jobs were "
             "cancelled: what it waits for has to have a timeout of its own; its messages are read again"
         )
+    if returned:
+        return returned[0]
     if not in_time:
-        raise HandlerTimeoutError(f"the handler ran longer than {seconds:g} s")
-    if raised:
-        raise raised[0]
-    return returned[0]
+        raise HandlerTimeoutError(f"the handler ran longer than {seconds:g} s") from raised[0]
+    raise raised[0]

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any, TypeVar, get_args
 
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, StructType
@@ -43,6 +44,7 @@ _INPUT = [
     "error",
 ]
 _NEEDED = ("body", "queue", "headers", "attempts", "job", "trace_id", "data", "meta", "delivery", "error")
+_STOPPED = ("SPARK_JOB_CANCELLED", "SparkContext was shut down", "stopped SparkContext")
 _COUNTS = "job STRING, outcome STRING, reason STRING, messages BIGINT"
 
 
@@ -99,8 +101,8 @@ class Worker:
                 release_delay=release_delay,
             )
         )
-        self._handler_timeout = _timeout("handler_timeout", handler_timeout)
-        self._frame_timeout = _timeout("frame_timeout", frame_timeout)
+        self._handler_timeout = _timeout("handler_timeout", handler_timeout, idempotency)
+        self._frame_timeout = _timeout("frame_timeout", frame_timeout, idempotency)
         self._idempotency = idempotency
         self._on_batch = on_batch
         self._exchange = exchange
@@ -171,7 +173,10 @@ class Worker:
         self._finish(batch_id, self._handled(frame, work))
 
     def run(self, frame: DataFrame) -> Counts:
-        """Handle the rows of a DataFrame that is no stream, once; what it did."""
+        """Handle the rows of a DataFrame that is no stream, once; what it did.
+
+        They are taken from no queue: a batch read of the connector only looks into one.
+        """
         work = self._work(uuid.uuid4().hex, 0)
         work.ledger().begin()
         try:
@@ -188,6 +193,7 @@ class Worker:
     def _work(self, run: str, batch: int) -> Work:
         if not self._probed:
             Ledger(self._journal, run, batch).probe()
+            self._check_retries()
             self._probed = True
         return Work(
             options=self._options,
@@ -200,6 +206,12 @@ class Worker:
             batch=batch,
             exchange=self._exchange,
         )
+
+    def _check_retries(self) -> None:
+        """Where a queue's retries cannot be, that is said before any handler has run."""
+        if self._policy.publishes_again or self._idempotency is not None:
+            with self._options.binding() as binding:
+                binding.retry_delay(",".join(self._options.queue) or "*", 0, 0)
 
     def _handled(self, frame: DataFrame, work: Work) -> Counts:
         _check_columns(frame.schema)
@@ -249,7 +261,7 @@ class Worker:
         except StuckHandlerError:
             raise
         except (Exception, SystemExit, HandlerTimeoutError) as error:
-            if _was_cancelled(error):
+            if _was_stopped(error):
                 raise
             return Failure.of(error)
         return None
@@ -282,9 +294,9 @@ def _acceptable() -> Column:
     return wanted
 
 
-def _was_cancelled(error: BaseException) -> bool:
-    """Whether somebody stopped the query under a handler, which is no failure of its messages."""
-    return "SPARK_JOB_CANCELLED" in str(error)
+def _was_stopped(error: BaseException) -> bool:
+    """Whether the query or Spark itself was stopped under a handler, which is no failure of its messages."""
+    return isinstance(error, Py4JNetworkError) or any(words in str(error) for words in _STOPPED)
 
 
 def _run(frame: DataFrame, task: Task) -> list[Any]:
@@ -321,7 +333,14 @@ def _checked(policy: Policy) -> Policy:
     return policy
 
 
-def _timeout(name: str, seconds: float | None) -> float | None:
-    if seconds is not None and seconds <= 0:
+def _timeout(name: str, seconds: float | None, store: IdempotencyStore | None) -> float | None:
+    if seconds is None:
+        return None
+    if seconds <= 0:
         raise OptionError(f"{name} is {seconds:g}, but takes seconds, more than 0; None = for ever")
+    if store is not None and seconds > store.lease / 2:
+        raise OptionError(
+            f"{name} is {seconds:g} s, but the store's lease is {store.lease:g} s: make it twice as long, or "
+            "another worker may handle what this one is at"
+        )
     return seconds

@@ -37,6 +37,12 @@ def act(message: Message) -> Any:
             ]
         case "reply nonsense":
             return Outgoing(job=" ", data={}, queue=message.data["queue"])
+        case "reply with a number as key":
+            return Outgoing(job="urn:x", data={}, queue=message.data["queue"], key=message.data["n"])
+        case "echo":
+            return Outgoing(job="urn:x", data=message.data, queue=message.data["queue"])
+        case "reject with an error":
+            raise Reject(CardDeclinedError("no money"))  # type: ignore[arg-type]
         case "reply a number":
             return 7
     return None

@@ -15,10 +15,12 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from babelqueue_spark.envelope import strip_dead_letter, validate
-from babelqueue_spark.options import write_options
+from babelqueue_spark.options import read_options, write_options
 from babelqueue_spark.worker import Message, Worker
+from babelqueue_spark.worker.rows import VERSION_HEADERS
 from tests.bindings import artemis_peers, pulsar_peers, servicebus_peers, sqs_peers
 from tests.brokers import SERVERS, url_of
+from tests.contract.suite import take
 from tests.envelope.conformance import manifest
 from tests.streams import publish
 from tests.worker.gates import gate_cases
@@ -124,6 +126,23 @@ def test_version_gate(
     with write_options({"url": url}).binding() as binding:
         letters = {name: binding.dead_letter_name(name, "babelqueue") for name in cases}
     for name, letter in letters.items():
+        if name in dead:
+            assert_all_gated(url, letter, len(bodies))
         assert sorted(taken(url, letter, len(bodies) * (name in dead))) == sorted(bodies * (name in dead))
     assert worker.counts.read == len(bodies) * len(cases)
     assert worker.counts.dead_lettered == len(bodies) * len(dead)
+
+
+def assert_all_gated(url: str, queue: str, count: int) -> None:
+    """The messages of a queue have a version beside them that is not ours; they stay."""
+    with read_options({"url": url, "queue": queue}).queue_binding() as binding:
+        claimed = take(binding, queue, count)
+        versions = [
+            value
+            for headers in claimed.column("headers").to_pylist()
+            for name, value in headers
+            if name in VERSION_HEADERS
+        ]
+        assert len(versions) == count
+        assert "1" not in versions
+        binding.release(queue, claimed)

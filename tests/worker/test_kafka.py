@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from babelqueue_spark.worker import Message, Reject, Worker
 from tests.bindings.kafka_peers import headers_of, records
 from tests.contract.suite import eventually
 from tests.servers.kafka import KafkaServer
 from tests.streams import WAIT, publish, run, stream
-from tests.worker.queues import order
+from tests.worker.queues import order, work_off
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
@@ -61,6 +62,21 @@ def test_retries_go_through_the_tiers_and_end_as_dead_letters(
         3: (queue, 1),
     }
     assert not {"bq-delay", "bq-original-topic"} & headers_of(letters[2]).keys()
+
+
+def test_without_tiers_no_handler_runs_whose_retries_could_not_be(
+    spark: Any, kafka_server: KafkaServer, queue: str, tmp_path: Path
+) -> None:
+    publish(kafka_server.url, queue, [order(queue, n=0)])
+    worker = Worker({"url": kafka_server.url}, journal=str(tmp_path / "ledger"))
+    worker.handler("*")(handler(tmp_path))
+    with pytest.raises(StreamingQueryException, match=r"set kafka\.retry_tiers_ms"):
+        work_off(spark, worker, kafka_server.url, queue, tmp_path)
+    assert not (tmp_path / "0-0").exists()
+    never_again = Worker({"url": kafka_server.url}, journal=str(tmp_path / "ledger"), max_attempts=1)
+    never_again.handler("*")(handler(tmp_path))
+    work_off(spark, never_again, kafka_server.url, queue, tmp_path)
+    assert (tmp_path / "0-0").exists()
 
 
 def records_of(server: KafkaServer, topic: str, count: int) -> list[Any] | None:

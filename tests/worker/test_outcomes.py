@@ -96,6 +96,18 @@ ANY_STRATEGY = {
     "it returns a message": Case(doing("reply", n=1), "acked"),
     "it returns two": Case(doing("reply twice"), "acked"),
     "it returns one that is no envelope": Case(doing("reply nonsense"), **RETRIED, attempts=1, delay=1.0),
+    "it returns one whose key is no text": Case(
+        doing("reply with a number as key", n=1), **RETRIED, attempts=1, delay=1.0
+    ),
+    "it returns half a surrogate pair": Case(
+        lambda queue: doing("echo")(queue).replace(b'"do":', b'"text":"\\ud800","do":'),
+        **RETRIED,
+        attempts=1,
+        delay=1.0,
+    ),
+    "it rejects for a reason that is no text": Case(
+        doing("reject with an error"), **RETRIED, attempts=1, delay=1.0
+    ),
     "it returns something else": Case(doing("reply a number"), **RETRIED, attempts=1, delay=1.0),
     "not JSON": Case(lambda _: b"hello", **DEAD, reason="poison", error=f"{REFUSED}poison", urn=None),
     "data is a list": Case(
@@ -219,6 +231,10 @@ def test_outcome(
     [found] = there[case.place]
     document = json.loads(found)
     if case.place == "queue":
+        delays = [
+            line["delay"] for line in trial.lines if line.get("body") == found.decode() and "delay" in line
+        ]
+        assert case.delay in delays
         assert document["attempts"] == case.attempts
         assert document == {**json.loads(body), "attempts": case.attempts}
         return

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from babelqueue_spark.bindings import OUTGOING
+from babelqueue_spark.bindings import OUTGOING, binding_class
 from babelqueue_spark.errors import BrokerError, OptionError
 from babelqueue_spark.options import read_options
 from babelqueue_spark.worker import redrive
-from tests.brokers import url_of
+from tests.brokers import short_claims, url_of
+from tests.contract.suite import eventually, in_processes
 from tests.streams import backlog, publish
 from tests.worker.queues import order, taken
 
@@ -125,6 +128,29 @@ def test_a_target_that_takes_nothing_stops_only_what_is_for_it(
             redrive(spark, {"url": url}, dlq)
     assert [json.loads(body)["data"]["n"] for body in taken(url, queue, 2)] == [0, 2]
     assert taken(url, dlq, 1) == [bodies[1]]
+
+
+def test_a_crash_before_the_acknowledge_duplicates_and_ids_tell(spark: Any, url: str, queue: str) -> None:
+    bodies = [order(queue, n=n) for n in range(3)]
+    publish(url, f"{queue}.dlq", [dead(body, queue) for body in bodies])
+    with pytest.raises(Exception, match="terminated abruptly"):
+        in_processes(1, dies_before_the_acknowledge, url, queue)
+    claims = short_claims(url)
+    assert eventually(lambda: backlog(url, f"{queue}.dlq", **claims) == 3)
+    redrive(spark, {"url": url, **claims}, f"{queue}.dlq")
+    assert sorted(taken(url, queue, 6)) == sorted(bodies * 2)
+    assert taken(url, f"{queue}.dlq", 0) == []
+
+
+def dies_before_the_acknowledge(url: str, queue: str) -> None:
+    options = {"url": url, **short_claims(url)}
+    binding = binding_class(read_options({**options, "queue": queue}).broker)
+
+    def acknowledge(*_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    binding.acknowledge = acknowledge  # type: ignore[attr-defined]
+    redrive(None, options, f"{queue}.dlq")  # type: ignore[arg-type]  # it asks Spark for conditions alone
 
 
 def test_a_queue_is_not_redriven_to_itself(spark: Any, url: str, queue: str) -> None:

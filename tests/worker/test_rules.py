@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from babelqueue_spark.bindings.base import BindingConfig, deliveries
 from babelqueue_spark.bindings.pulsar import PulsarBinding
 from babelqueue_spark.envelope import Reason
 from babelqueue_spark.errors import JournalError
-from babelqueue_spark.worker import SqlStore
+from babelqueue_spark.worker import IdempotencyStore, Record, SqlStore
 from babelqueue_spark.worker.gate import Gate
 from babelqueue_spark.worker.ledger import Entry, Ledger
 from babelqueue_spark.worker.outcomes import Failure, Outcome, Policy, UnknownUrn, Verdict
@@ -28,7 +29,10 @@ def test_schema_version_gate(section: str) -> None:
     """A number of the broker's arrives as its text."""
     block = manifest()[section]["schema_version_gate"]
     values = [None if case.get("absent") else case["value"] for case in block["cases"]]
-    headers = [None if value is None else [(block["property"], str(value))] for value in values]
+    headers = [
+        None if case.get("absent") else [(block["property"], None if value is None else str(value))]
+        for case, value in zip(block["cases"], values, strict=True)
+    ]
     table = pa.table({"headers": pa.array(headers, INPUT.field("headers").type)})
     for field in INPUT:
         if field.name != "headers":
@@ -59,6 +63,39 @@ def test_a_gate_goes_on_behind_many_rows_that_need_no_claim(tmp_path: Path) -> N
         assert gate.record(1_100).standing == "granted"
         assert gate.record(1_600).standing == "granted"
         assert store.claim(["last"], "b" * 32)[0].standing == "held"
+
+
+class Noted(IdempotencyStore):
+    """Grants everything, and writes down what it was asked for."""
+
+    lease = 60
+
+    def __init__(self) -> None:
+        self.claims: list[list[str]] = []
+
+    def claim(self, ids: Sequence[str], owner: str) -> list[Record]:
+        self.claims.append([*ids])
+        return [Record("granted") for _ in ids]
+
+    def remember(self, message_id: str, owner: str, result: bytes = b"") -> None: ...
+
+    def release(self, ids: Sequence[str], owner: str) -> None: ...
+
+    def forget(self, ids: Sequence[str]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_claims_are_made_anew_when_half_of_their_lease_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000.0
+    monkeypatch.setattr("babelqueue_spark.worker.gate.time.monotonic", lambda: now)
+    store = Noted()
+    gate = Gate(store, "a" * 32, ["a", "b", "c", "d"], lambda _: True)
+    for row in range(4):
+        assert gate.record(row).standing == "granted"
+        gate.handled(row)
+        now += 20
+    assert store.claims == [["a", "b", "c", "d"], ["c", "d"]]
 
 
 def test_an_attempt_that_comes_too_late_decides_nothing(tmp_path: Path) -> None:

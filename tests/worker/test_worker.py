@@ -13,17 +13,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import StreamingQueryException
 
 import babelqueue_spark.worker
 from babelqueue_spark.bindings import OUTGOING
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.options import read_options
-from babelqueue_spark.worker import Backoff, Counts, Message, Outgoing, Reject, Retry, Worker
+from babelqueue_spark.worker import Backoff, Counts, Message, Outgoing, Reject, Retry, SqlStore, Worker
 from babelqueue_spark.worker.events import log
 from babelqueue_spark.worker.outcomes import Failure, Outcome, Policy, Verdict
 from babelqueue_spark.worker.routes import MessageHandler, Routes
 from babelqueue_spark.worker.rows import INPUT, Rows
+from babelqueue_spark.worker.worker import _was_stopped
 from tests.streams import backlog, publish
 from tests.worker.handlers import hang
 from tests.worker.queues import order, taken, work_off
@@ -105,6 +107,56 @@ def missing(name: str) -> Any:
 def test_retry_takes_seconds() -> None:
     with pytest.raises(ValueError, match="number of seconds"):
         Retry(after=-1)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"job": 7}, "job takes a text"),
+        ({"queue": b"orders"}, "queue takes a text"),
+        ({"trace_id": 1}, "trace_id takes a text"),
+        ({"key": 1}, "key takes a text"),
+        ({"key": "\ud800"}, "key has half a surrogate pair"),
+        ({"headers": {"x": 1}}, "a header takes a text"),
+        ({"headers": {1: "x"}}, "a header takes a text"),
+        ({"delay": -1}, "delay takes a number of seconds"),
+        ({"delay": float("nan")}, "delay takes a number of seconds"),
+    ],
+)
+def test_an_outgoing_message_that_cannot_be_says_so_where_it_is_made(given: Any, says: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=says):
+        Outgoing(**{"job": "urn:x", "data": {}, **given})
+
+
+def test_a_reason_is_a_text() -> None:
+    with pytest.raises(TypeError, match="reason takes a text"):
+        Reject(ValueError("x"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("timeout", ["handler_timeout", "frame_timeout"])
+def test_a_timeout_fits_into_a_lease(timeout: str) -> None:
+    for options, fits in (({"lease": 60}, True), ({"lease": 59}, False)):
+        with nullcontext() if fits else pytest.raises(OptionError, match="twice as long"):
+            Worker(
+                {"url": "redis://localhost"},
+                journal="/nowhere",
+                idempotency=SqlStore("sqlite://", **options),
+                **{timeout: 30},
+            )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Py4JNetworkError("the JVM is gone"),
+        RuntimeError("[SPARK_JOB_CANCELLED] Job 7 cancelled"),
+        RuntimeError("Job 7 cancelled because SparkContext was shut down"),
+        RuntimeError("Cannot call methods on a stopped SparkContext."),
+    ],
+)
+def test_spark_that_stops_is_no_failure_of_a_dataframe_handler(error: Exception) -> None:
+    assert _was_stopped(error)
+    assert not _was_stopped(RuntimeError("no table"))
 
 
 # -- decisions ---------------------------------------------------------------------------------------------
@@ -377,6 +429,18 @@ def test_a_dataframe_handler_that_never_returns_is_cancelled(
 
 @pytest.mark.spark
 @pytest.mark.server
+def test_one_that_is_late_and_returns_has_handled_its_messages(
+    spark: Any, url: str, queue: str, tmp_path: Path
+) -> None:
+    worker = worker_for(url, tmp_path, frame_timeout=0.1)
+    worker.frame_handler("urn:*")(lambda *_: threading.Event().wait(0.5) or None)
+    publish(url, queue, [order(queue)])
+    work_off(spark, worker, url, queue, tmp_path)
+    assert (worker.counts.acked, worker.counts.retried) == (1, 0)
+
+
+@pytest.mark.spark
+@pytest.mark.server
 def test_one_that_waits_for_something_else_fails_the_query_and_loses_nothing(
     spark: Any, url: str, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -396,6 +460,32 @@ def test_one_that_waits_for_something_else_fails_the_query_and_loses_nothing(
 
 
 # -- what users see ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+@pytest.mark.server
+def test_executors_log_an_event_for_each_message(spark: Any, url: str, queue: str, tmp_path: Path) -> None:
+    worker = worker_for(url, tmp_path, unknown_urn="delete")
+    path = tmp_path / "log"
+
+    @contextmanager
+    def logged() -> Iterator[None]:
+        logger = logging.getLogger("babelqueue_spark.worker")
+        handler = logging.FileHandler(path)
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        yield
+        logger.removeHandler(handler)
+
+    @worker.handler("urn:babel:*", partition_setup=logged)
+    def handle(message: Message, _: None) -> None:
+        if message.data["n"]:
+            raise [Reject, ValueError][message.data["n"] - 1]
+
+    publish(url, queue, [*(order(queue, n=n) for n in range(3)), order(queue, urn="urn:else")])
+    work_off(spark, worker, url, queue, tmp_path)
+    events = [line.partition(" ")[0] for line in path.read_text().splitlines()]
+    assert events == ["job.ack", "job.dead_letter", "job.retry", "job.dropped"]
 
 
 @pytest.mark.spark
