@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+VERSION = "bq-schema-version"
+Text = TypeVar("Text", str, str | None)
+
+
+def beside(
+    given: Mapping[str, Text], contract: Mapping[str, str], version: str = VERSION
+) -> dict[str, Text | str]:
+    """What travels beside a body: the contract's properties win over those given, but not the version.
+
+    One that is given names what the body shall be read as: a message that was refused for it stays so.
+    """
+    return {**given, **contract, **({version: given[version]} if (given.get(version) or "").strip() else {})}
 
 
 def projections(envelopes: pa.RecordBatch) -> Iterator[dict[str, str]]:
@@ -15,7 +29,7 @@ def projections(envelopes: pa.RecordBatch) -> Iterator[dict[str, str]]:
         "bq-job": envelopes.column("job"),
         "bq-trace-id": envelopes.column("trace_id"),
         "bq-message-id": pc.struct_field(meta, "id"),
-        "bq-schema-version": pc.struct_field(meta, "schema_version").cast(pa.string()),
+        VERSION: pc.struct_field(meta, "schema_version").cast(pa.string()),
         "bq-source-lang": pc.struct_field(meta, "lang"),
         "bq-attempts": envelopes.column("attempts").cast(pa.string()),
     }

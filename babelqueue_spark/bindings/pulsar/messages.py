@@ -13,7 +13,7 @@ import pulsar
 import pyarrow as pa
 
 from babelqueue_spark.bindings.base import deliveries
-from babelqueue_spark.bindings.properties import projections
+from babelqueue_spark.bindings.properties import beside, projections
 from babelqueue_spark.envelope import decode
 
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")
@@ -164,7 +164,7 @@ def properties(messages: pa.RecordBatch) -> Iterator[dict[str, str]]:
     for found, given, delay in zip(found_in, headers, delays, strict=True):
         made = {name: value for name, value in given or () if name and value is not None}
         if found:
-            made |= {"bq-attempts": "0", **found}
+            made = beside(made, {"bq-attempts": "0", **found})
         if delay and delay > 0:
             made["bq-delay"] = str(delay)
         yield made

@@ -14,6 +14,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpMessageBodyType
 
 from babelqueue_spark.bindings.base import deliveries
+from babelqueue_spark.bindings.properties import VERSION
 from babelqueue_spark.envelope import decode
 
 LONGEST_ID = 128
@@ -138,10 +139,11 @@ def _message_id(shown: _Projection) -> str | None:
 def _properties(
     shown: _Projection, headers: Sequence[tuple[str, str | None]]
 ) -> dict[str | bytes, Any] | None:
-    """The three of the contract, as native types, and the headers; the contract wins."""
+    """The three of the contract, as native types, and the headers; the contract wins, but for the version."""
     properties: dict[str | bytes, Any] = {name: value for name, value in headers if value is not None}
-    if shown.schema_version is not None:
-        properties["bq-schema-version"] = _integer(shown.schema_version)
+    version = properties.get(VERSION) or shown.schema_version
+    if version is not None:
+        properties[VERSION] = _integer(int(version)) if str(version).isdecimal() else version
     if shown.lang:
         properties["bq-source-lang"] = shown.lang
     if shown.created_at is not None:

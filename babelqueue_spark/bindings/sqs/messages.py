@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.base import deliveries
+from babelqueue_spark.bindings.properties import VERSION
 from babelqueue_spark.envelope import decode
 
 MOST_ATTRIBUTES = 10
@@ -83,7 +84,8 @@ def entries(messages: pa.RecordBatch, target: Target) -> list[Entry]:
             request |= _ids(body, key, message_id, attempts or 0, target)
         except UnsendableError as error:
             raise UnsendableError(f"{label} cannot be sent: {error}") from None
-        attributes, size = _attributes(projection, headers or (), target.max_bytes - len(body), dropped)
+        shown = _with_given_version(projection, headers or ())
+        attributes, size = _attributes(shown, headers or (), target.max_bytes - len(body), dropped)
         if attributes:
             request["MessageAttributes"] = attributes
         made.append(Entry(request, len(body) + size, label))
@@ -96,6 +98,17 @@ def entries(messages: pa.RecordBatch, target: Target) -> list[Entry]:
             ", ".join(sorted(map(repr, dropped))),
         )
     return made
+
+
+def _with_given_version(
+    projection: Sequence[_Attribute], headers: Sequence[tuple[str, str | None]]
+) -> Sequence[_Attribute]:
+    """A message that was refused for the version beside it stays so."""
+    given = dict(headers).get(VERSION) or ""
+    if not given.strip():
+        return projection
+    kind = "Number" if given.isascii() and given.isdecimal() else "String"
+    return [(VERSION, kind, given) if each[0] == VERSION else each for each in projection]
 
 
 def projections(envelopes: pa.RecordBatch) -> Iterator[Sequence[_Attribute]]:
@@ -112,7 +125,7 @@ def projections(envelopes: pa.RecordBatch) -> Iterator[Sequence[_Attribute]]:
     )
     names = [
         *((name, "String") for name in _STRINGS),
-        ("bq-schema-version", "Number"),
+        (VERSION, "Number"),
         ("bq-created-at", "Number"),
     ]
     for values in zip(*(column.to_pylist() for column in columns), strict=True):
