@@ -19,3 +19,7 @@ class JournalError(BabelQueueError):
 
 class DataLossError(JournalError):
     """Spark asks for messages that neither the journal nor the log holds any more."""
+
+
+class LogEndedError(DataLossError):
+    """A log ends before an offset that it once had; what it has was read."""

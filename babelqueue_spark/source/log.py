@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.types import StructType
 
 from babelqueue_spark.bindings import LogBinding
-from babelqueue_spark.errors import BrokerError, DataLossError, OptionError
+from babelqueue_spark.errors import BrokerError, DataLossError, LogEndedError, OptionError
 from babelqueue_spark.options import Offsets, Options
 from babelqueue_spark.source.columns import to_rows
 from babelqueue_spark.source.pace import Pace, SupportsTriggerAvailableNow
@@ -213,7 +213,7 @@ class _Log:
             for number, at in list(parts.items()):
                 if newest.get(number, 0) < at:
                     self._lost(queue, number, f"ends at {newest.get(number, 0)}, before {at} which was read")
-                    parts[number] = 0
+                    parts[number] = 0 if number in newest else at
         return self._completed(binding, known, ends)
 
     def _completed(self, binding: LogBinding, known: Places, ends: Places) -> Places:
@@ -244,13 +244,21 @@ class _Log:
                 yield to_rows(batch, home, binding, self._schema, self._options.allow_empty_list_data)
 
     def _batches(self, binding: LogBinding, part: Range) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._what_is_left(binding, part)
+        except LogEndedError as error:
+            if self._options.fail_on_data_loss:
+                raise
+            logger.warning("%s; going on, because failOnDataLoss is false", error)
+
+    def _what_is_left(self, binding: LogBinding, part: Range) -> Iterator[pa.RecordBatch]:
         begun = False
         try:
             for batch in binding.read(part.queue, part.partition, part.first, part.last):
                 yield batch
                 begun = True
         except DataLossError as error:
-            if self._options.fail_on_data_loss or begun:
+            if self._options.fail_on_data_loss or begun or isinstance(error, LogEndedError):
                 raise
             logger.warning("%s; going on, because failOnDataLoss is false", error)
             beginning = binding.beginnings(part.queue).get(part.partition, part.last)

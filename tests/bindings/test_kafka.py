@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from babelqueue.codec import EnvelopeCodec
 from babelqueue.kafka_retry import RetryReinjector
 
 from babelqueue_spark.bindings.base import BindingConfig
 from babelqueue_spark.bindings.kafka import KafkaBinding, client
-from babelqueue_spark.errors import BrokerError, OptionError
+from babelqueue_spark.errors import BrokerError, LogEndedError, OptionError
 from tests.bindings import kafka_peers as peers
 from tests.contract.suite import SECRET, assert_safe, eventually, in_processes, joined, outgoing
 from tests.servers.certificates import Certificates
@@ -95,14 +94,11 @@ class TestTiers:
         self, kafka_server: KafkaServer, queue: str
     ) -> None:
         transport = peers.sdk(kafka_server, retry_tiers_ms=[100, 200], group_id=queue)
-        transport.publish_delayed(queue, envelope(1, queue).decode(), 150)
+        sent = envelope(1, queue)
+        transport.publish_delayed(queue, sent.decode(), 150)
         with binding(kafka_server, retry_tiers_ms="100,200") as ours:
             [body] = eventually(lambda: bodies(ours, f"{queue}.retry.2"))
-        assert body == envelope_of(body)
-
-
-def envelope_of(body: bytes) -> bytes:
-    return str(EnvelopeCodec.encode(EnvelopeCodec.decode(body.decode()))).encode()
+        assert body == sent
 
 
 class TestTheSdk:
@@ -135,6 +131,24 @@ class TestTransactions:
         assert ours.publish(queue, outgoing([b"1"]), marker=writer + first) == 1
         assert ours.publish(queue, outgoing([b"2"]), marker=writer + second) == 1
         assert ours.publish(queue, outgoing([b"2"]), marker=writer + second) == 0
+
+    def test_a_batch_that_waits_in_a_tier_is_known_when_its_delay_is_over(
+        self, kafka_server: KafkaServer, queue: str
+    ) -> None:
+        marker = uuid.uuid4().hex
+        with binding(kafka_server, retry_tiers_ms="1000") as ours:
+            assert ours.publish(queue, outgoing([b"later"], delays=[900]), marker=marker) == 1
+            assert ours.publish(queue, outgoing([b"later"], delays=[0]), marker=marker) == 0
+
+    def test_an_end_that_is_gone_is_told_from_a_broker_that_is_silent(
+        self, kafka_server: KafkaServer, queue: str
+    ) -> None:
+        with binding(kafka_server, timeout_seconds="2") as ours:
+            ours.publish(queue, outgoing([b"a", b"b"]))
+            read = ours.read(queue, 0, 0, 5)
+            assert joined([next(read)]).column("body").to_pylist() == [b"a", b"b"]
+            with pytest.raises(LogEndedError, match="ends at 2, before 5"):
+                list(read)
 
     def test_a_writer_that_another_overtakes_finds_its_batch(
         self, kafka_server: KafkaServer, ours: KafkaBinding, queue: str, monkeypatch: pytest.MonkeyPatch

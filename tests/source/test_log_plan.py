@@ -11,7 +11,7 @@ import pytest
 from babelqueue_spark.bindings import BINDINGS, Capabilities, DeadLetterStyle, LogBinding
 from babelqueue_spark.bindings.base import deliveries
 from babelqueue_spark.bindings.registry import Entry
-from babelqueue_spark.errors import DataLossError
+from babelqueue_spark.errors import DataLossError, LogEndedError
 from babelqueue_spark.options import read_options
 from babelqueue_spark.source.columns import SCHEMA
 from babelqueue_spark.source.log import LogReader, LogStreamReader
@@ -37,9 +37,13 @@ class Dictionary(LogBinding):
         return {number: last for number, (_, last) in self.spans.get(queue, {}).items()}
 
     def read(self, queue: str, partition: int, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        if first < self.spans[queue][partition][0]:
+        beginning, end = self.spans[queue][partition]
+        if first < beginning:
             raise DataLossError("gone")
-        yield deliveries(last - first, body=[b"%d" % offset for offset in range(first, last)])
+        kept = range(first, min(last, end))
+        yield deliveries(len(kept), body=[b"%d" % offset for offset in kept])
+        if last > end:
+            raise LogEndedError("ends")
 
     def note(self, queue: str, offsets: Mapping[int, int]) -> None:
         del queue, offsets
@@ -179,6 +183,25 @@ class TestWhatChanges:
         del log["orders"]
         with pytest.raises(DataLossError, match="ends at 0, before 100"):
             reader().latestOffset(self.START, Limit())
+
+    def test_a_log_that_is_unknown_for_a_while_is_not_read_again(self, log: Spans) -> None:
+        spark = reader(failOnDataLoss=False)
+        known = log.pop("orders")
+        end = spark.latestOffset(self.START, Limit())
+        assert ranges(spark.partitions(self.START, end)) == []
+        log["orders"] = known
+        grow(log, 120)
+        later = reader(failOnDataLoss=False)
+        assert ranges(later.partitions(end, later.latestOffset(end, Limit()))) == [("orders", 0, 100, 120)]
+
+    def test_an_end_that_is_gone_is_data_loss(self, log: Spans) -> None:
+        spark = reader()
+        planned = spark.partitions(self.START, {"version": 1, "offsets": {"orders": {"0": 120}}})
+        grow(log, 110)
+        with pytest.raises(LogEndedError):
+            list(reader().read(planned[0]))
+        [rows] = reader(failOnDataLoss=False).read(planned[0])
+        assert rows.num_rows == 10
 
     def test_what_retention_took_is_data_loss(self, log: Spans) -> None:
         log["orders"][0] = (150, 200)

@@ -24,7 +24,7 @@ from confluent_kafka import (
 
 from babelqueue_spark.bindings.kafka.messages import Record
 from babelqueue_spark.bindings.kafka.options import KafkaOptions
-from babelqueue_spark.errors import BrokerError, DataLossError
+from babelqueue_spark.errors import BrokerError, DataLossError, LogEndedError
 
 _SPEC: Any = admin.OffsetSpec  # type: ignore[attr-defined]
 _FETCH = 10_000
@@ -67,6 +67,7 @@ _MOVING = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
 )
 _TELLING = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE)
 _GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
@@ -118,16 +119,17 @@ class KafkaClient:
     def send_once(self, topic: str, records: Sequence[Record], marker: str) -> int:
         """Produce in a transaction that also commits the marker, unless that was done before.
 
-        The first half of a marker names a writer, whose last markers stand as the metadata of an offset of a
-        group of his own. Of two that write at once, one is fenced off, and finds the other's marker. A commit
-        fails where a record did; callbacks would hide why: the client calls them with its own error pending.
+        The first half of a marker names a writer, whose last markers stand as the metadata of an offset of
+        the topic, in a group of his own. Of two that write at once, one is fenced off, and finds the other's
+        marker. A commit fails where a record did; callbacks would hide why: the client calls them with its
+        own error pending.
         """
         writer, name = marker[:16], marker[16:]
         with self._explained(topic):
             deadline = time.monotonic() + self._options.timeout
             while True:
                 try:
-                    return self._transact(records, f"babelqueue-{writer}", name)
+                    return self._transact(topic, records, f"babelqueue-{writer}", name)
                 except KafkaException as failed:
                     if not _passing(failed.args[0]) or time.monotonic() > deadline:
                         raise
@@ -157,6 +159,7 @@ class KafkaClient:
 
     def _fetched(self, consumer: Consumer, topic: str, first: int, last: int) -> Iterator[list[Message]]:
         at, patience = first, time.monotonic() + self._options.timeout
+        end = None
         while at < last:
             kept = []
             for message in consumer.consume(min(_FETCH, last - at), _FETCH_SECONDS):
@@ -166,7 +169,7 @@ class KafkaClient:
                     if offset < last:
                         kept.append(message)
                 elif failed.code() == KafkaError._PARTITION_EOF:
-                    at = max(at, offset)
+                    at, end = max(at, offset), offset
                 elif failed.code() in _GONE:
                     raise DataLossError(
                         f"Kafka at {self._options.servers}: topic '{topic}': offset {at} is gone: "
@@ -178,9 +181,14 @@ class KafkaClient:
                 patience = time.monotonic() + self._options.timeout
                 yield kept
             elif at < last and time.monotonic() > patience:
+                if end is not None:
+                    raise LogEndedError(
+                        f"Kafka at {self._options.servers}: topic '{topic}': it ends at {end}, before "
+                        f"{last} which was there: it was made anew, or brokers lost its end"
+                    )
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
-    def _transact(self, records: Sequence[Record], writer: str, name: str) -> int:
+    def _transact(self, topic: str, records: Sequence[Record], writer: str, name: str) -> int:
         producer = Producer(
             self._settings(**{"transactional.id": writer, "transaction.timeout.ms": 2 * self._milliseconds})
         )
@@ -188,7 +196,8 @@ class KafkaClient:
         producer.init_transactions(timeout)
         group = self._consumer(writer)
         try:
-            topic = records[0].topic
+            if all(record.topic != topic for record in records):
+                producer.list_topics(topic, timeout)  # makes it, where the broker may
             [known] = group.committed([TopicPartition(topic, 0)], timeout)
             if known.error is not None:
                 raise KafkaException(known.error)

@@ -12,7 +12,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from babelqueue_spark.bindings.base import deliveries
 from babelqueue_spark.bindings.kafka.tiers import Tiers
-from babelqueue_spark.bindings.properties import projections
+from babelqueue_spark.bindings.properties import beside, projections
 from babelqueue_spark.envelope import decode
 
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")
@@ -53,9 +53,8 @@ def records(queue: str, messages: pa.RecordBatch, tiers: Tiers) -> Iterator[Reco
         if delay and delay > 0:
             topic = tiers.topic(queue, delay)
             found |= {"bq-delay": str(delay), "bq-original-topic": queue}
-        yield Record(
-            topic, body, list({**given, **found}.items()), key, min(created_at, now) if topic == queue else 0
-        )
+        shown = list(beside(given, found).items())
+        yield Record(topic, body, shown, key, min(created_at, now) if topic == queue else 0)
 
 
 def received(messages: Sequence[Message]) -> pa.RecordBatch:
