@@ -28,6 +28,7 @@ Options, as ``artemis.<name>``:
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -118,6 +119,11 @@ class ArtemisBinding(Binding):
     def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
         """To their former places, uncounted."""
         self._settle(queue, deliveries, Delivery.RELEASED)
+
+    def duplicate_window(self, queue: str) -> float:
+        """Without end: a broker remembers ids by their number, and writes them down."""
+        del queue
+        return math.inf if self._options.duplicate_detection else 0.0
 
     def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
         """Durable, with many unconfirmed messages on their way."""

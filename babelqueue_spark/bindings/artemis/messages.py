@@ -12,9 +12,11 @@ import pyarrow.compute as pc
 from babelqueue_spark.bindings.artemis import amqp
 from babelqueue_spark.bindings.artemis.options import ArtemisOptions
 from babelqueue_spark.bindings.base import deliveries
+from babelqueue_spark.bindings.properties import beside
 from babelqueue_spark.envelope import decode
 
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")
+_VERSION = "bq_schema_version"
 _DUPLICATE_ID = "_AMQ_DUPL_ID"
 _LARGEST_TIME = 1 << 53
 _LATEST = (1 << 63) - 1
@@ -49,7 +51,7 @@ def encoded(messages: pa.RecordBatch, options: ArtemisOptions) -> Iterator[bytes
             properties=_properties(message_id, job, trace_id, created, key),
             application={
                 name: amqp.text(value)
-                for name, value in (given | _contract(job, version, lang, attempts)).items()
+                for name, value in beside(given, _contract(job, version, lang, attempts), _VERSION).items()
             },
         )
 
@@ -82,7 +84,7 @@ def _contract(job: str | None, version: int | None, lang: str | None, attempts: 
     if job is None and version is None and attempts is None:
         return {}
     shown = {
-        "bq_schema_version": None if version is None else str(version),
+        _VERSION: None if version is None else str(version),
         "bq_source_lang": lang,
         "bq_attempts": str(attempts or 0),
         "bq_app_id": "babelqueue",
