@@ -29,6 +29,7 @@ brokerDeleteInactiveTopicsEnabled=false
 loadManagerClassName=org.apache.pulsar.broker.loadbalance.NoopLoadManager
 delayedDeliveryEnabled=true
 delayedDeliveryTickTimeMillis=50
+dispatcherDispatchMessagesInSubscriptionThread=false
 """
 
 _SECRET = b"the secret key of the tests' server"
