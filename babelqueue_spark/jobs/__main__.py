@@ -10,6 +10,7 @@ Jobs:
     dead_letters  what is in a dead-letter queue, and why: a table, a page, JSON
     redrive       dead letters back to where they came from
     tail          the messages of a queue as they come, without consuming them
+    bench         messages a second into a queue of a broker, and out of it
     demo          all of it in a minute, on a queue in a file
 
 Each is a file for spark-submit too: `jobs/drain.py` and so on. Options may stand in a file: `@FILE`, a
@@ -23,7 +24,7 @@ import os
 import sys
 from importlib import import_module
 
-JOBS = ("drain", "publish", "bridge", "dead_letters", "redrive", "tail", "demo")
+JOBS = ("drain", "publish", "bridge", "dead_letters", "redrive", "tail", "bench", "demo")
 
 
 def main(arguments: list[str] | None = None) -> int:

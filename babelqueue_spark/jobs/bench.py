@@ -1,0 +1,106 @@
+"""Measure what a broker, and the way to it, give: messages a second into a queue, and out of it.
+
+    babelqueue-spark bench --url redis://localhost:6379/0
+    spark-submit jobs/bench.py --url env:ORDERS_URL --queue bench --messages 1000000 --bytes 4000
+
+Publishes envelopes to a queue of its own, or to an empty one that you name where queues have to be made
+first, and reads them as a stream that goes nowhere. The first of the stream's batches pays for what is made
+once, so the others are shown by themselves. What was published is read again, and so leaves the queue; a
+topic of Kafka keeps it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+import uuid
+from contextlib import ExitStack
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from rich.console import Console
+
+from babelqueue_spark.jobs.command import Arguments, JobError, count, job, place, session, show, waiting
+from babelqueue_spark.options import read_options
+
+_BATCHES = 5
+_ENVELOPE_BYTES = 230
+"""Of an envelope whose data is empty."""
+
+
+@job
+def main(arguments: list[str] | None = None) -> int:
+    """Run the job; returns the exit code."""
+    given = parse(arguments)
+    broker = {"url": given.url, **dict(given.option)}
+    queue = given.queue or f"babelqueue-bench-{uuid.uuid4().hex[:12]}"
+    if given.queue and (found := waiting(read_options({**broker, "queue": queue}))):
+        raise JobError(f"queue '{queue}' has {found:,} messages, which would be read: name an empty one")
+    console = Console()
+    spark = session("bench")
+    with ExitStack() as stack:
+        state = given.state or stack.enter_context(tempfile.TemporaryDirectory())
+        console.print(f"{given.messages:,} messages of about {given.bytes:,} bytes, queue {queue}")
+        seconds = publish(envelopes(spark, given.messages, given.bytes), {**broker, "queue": queue})
+        lines = [line("publish", given.messages, seconds)]
+        progress = read(spark, {**broker, "queue": queue}, state, given.messages)
+    batches = [(each["numInputRows"], each["durationMs"]["triggerExecution"] / 1000) for each in progress]
+    lines += [line("read, first batch", *batches[0])] if batches else []
+    if batches[1:]:
+        rows, times = zip(*batches[1:], strict=True)
+        lines.append(line("read, further batches", sum(rows), sum(times)))
+    show(console, ["what", "messages", "seconds", "a second"], lines)
+    arrived = sum(rows for rows, _ in batches)
+    if arrived != given.messages:
+        raise JobError(f"{given.messages:,} messages were published, and {arrived:,} were read")
+    return 0
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; exits with 2 when it is wrong."""
+    parser = Arguments("bench", __doc__)
+    parser.add_broker(queue="an empty queue (default: a new one)", required=False)
+    parser.add_argument("--messages", type=count, default=100_000, metavar="N", help="default: 100000")
+    parser.add_argument("--bytes", type=count, default=400, metavar="N", help="of a body (default: 400)")
+    parser.add_argument(
+        "--state", metavar="FOLDER", type=place, help="of journal and checkpoint (default: a temporary one)"
+    )
+    return parser.parse_args(arguments)
+
+
+def envelopes(spark: SparkSession, messages: int, size: int) -> DataFrame:
+    """Rows to publish."""
+    note = F.lit("x" * max(0, size - _ENVELOPE_BYTES))
+    data = F.to_json(F.struct(F.col("id").alias("number"), note.alias("note")))
+    return spark.range(messages).select(F.lit("urn:babelqueue:bench").alias("job"), data.alias("data"))
+
+
+def publish(messages: DataFrame, target: dict[str, str]) -> float:
+    """Seconds that a write takes."""
+    started = time.monotonic()
+    messages.write.format("babelqueue").options(**target).mode("append").save()
+    return time.monotonic() - started
+
+
+def read(spark: SparkSession, source: dict[str, str], state: str, messages: int) -> list[Any]:
+    """The progress of the batches of a stream that reads the queue to its end."""
+    folder = f"{state.rstrip('/')}/{uuid.uuid4().hex}"
+    query = (
+        spark.readStream.format("babelqueue")
+        .options(journalLocation=f"{folder}/journal", maxMessagesPerTrigger=-(-messages // _BATCHES))
+        .options(**source)
+        .load()
+        .writeStream.format("noop")
+        .option("checkpointLocation", f"{folder}/checkpoint")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return [each for each in query.recentProgress if each["numInputRows"]]
+
+
+def line(what: str, messages: int, seconds: float) -> list[Any]:
+    """A row of the table."""
+    return [what, messages, f"{seconds:.1f}", round(messages / seconds)]
