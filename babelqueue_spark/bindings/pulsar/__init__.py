@@ -305,7 +305,7 @@ def _batches(messages: Iterable[pulsar.Message]) -> Iterator[list[Unit]]:
     units: list[Unit] = []
     size = 0
     for message in messages:
-        units.append(Unit.of([(message.message_id().batch_index(), message)]))
+        units.append(Unit.of(entry_of(message), [(message.message_id().batch_index(), message)]))
         size += len(units[-1].bodies[0])
         if len(units) == _BROWSE_MESSAGES or size >= _BROWSE_BYTES:
             yield units

@@ -6,6 +6,7 @@ import uuid
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Any
 
 import pulsar
 
@@ -33,7 +34,8 @@ class Inbox:
         self.holder = uuid.uuid4().hex
         self._consumer = consumer
         self._units: deque[Unit] = deque()
-        self._partial: dict[tuple[int, int, int], tuple[int, list[tuple[int, pulsar.Message]]]] = {}
+        self._partial: dict[Entry, tuple[int, list[tuple[int, pulsar.Message]]]] = {}
+        self._topics: dict[int, str] = {}
         self._held: dict[Entry, set[int]] = {}
         self._patience = _FIRST_MILLISECONDS
 
@@ -115,19 +117,29 @@ class Inbox:
                 message = receive(timeout_millis=_INCOMPLETE_MILLISECONDS if partial else self._patience)
                 self._patience = _QUIET_MILLISECONDS
                 place = message.message_id()
-                key = (place.partition(), place.ledger_id(), place.entry_id())
-                if key not in partial:
-                    partial[key] = (batch_size(place), [])
-                expected, arrived = partial[key]
-                arrived.append((place.batch_index(), message))
+                entry, position = self._entry(message, place), place.batch_index()
+                if position < 0:
+                    return self._unit(entry, [(position, message)])
+                if entry not in partial:
+                    partial[entry] = (batch_size(place), [])
+                expected, arrived = partial[entry]
+                arrived.append((position, message))
                 if len(arrived) == expected:
-                    return self._whole(key)
+                    return self._unit(entry, partial.pop(entry)[1])
         except pulsar.Timeout:
             self._patience = _QUIET_MILLISECONDS
-            return self._whole(next(iter(partial))) if partial else None
+            if not partial:
+                return None
+            entry = next(iter(partial))
+            return self._unit(entry, partial.pop(entry)[1])
 
-    def _whole(self, key: tuple[int, int, int]) -> Unit:
-        unit = Unit.of(self._partial.pop(key)[1])
-        if unit.entry in self._held:
+    def _entry(self, message: pulsar.Message, place: Any) -> Entry:
+        number = place.partition()
+        if number not in self._topics:
+            self._topics[number] = message.topic_name()
+        return Entry(self._topics[number], number, place.ledger_id(), place.entry_id())
+
+    def _unit(self, entry: Entry, arrived: list[tuple[int, pulsar.Message]]) -> Unit:
+        if entry in self._held:
             raise pulsar.NotConnected("a claim was given out again")
-        return unit
+        return Unit.of(entry, arrived)

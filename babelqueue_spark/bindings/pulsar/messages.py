@@ -56,18 +56,17 @@ class Unit:
     keys: list[str | None]
 
     @classmethod
-    def of(cls, arrived: Sequence[tuple[int, pulsar.Message]]) -> Unit:
+    def of(cls, entry: Entry, arrived: Sequence[tuple[int, pulsar.Message]]) -> Unit:
         """That of messages of one entry, each with its place there."""
-        positions, messages = zip(*arrived, strict=True)
-        first = messages[0]
+        first = arrived[0][1]
         return cls(
-            entry_of(first),
+            entry,
             first.publish_timestamp(),
             first.redelivery_count(),
-            list(positions),
-            [message.data() for message in messages],
-            list(map(_properties, messages)),
-            list(map(_key, messages)),
+            [position for position, _ in arrived],
+            [message.data() for _, message in arrived],
+            [_properties(message) for _, message in arrived],
+            [_key(message) for _, message in arrived],
         )
 
     def __len__(self) -> int:
