@@ -85,7 +85,7 @@ class TestWhatIsSent:
     ) -> None:
         body = envelope(1, queue)
         whole = json.loads(body)
-        headers = {"traceparent": "00-1", "bq-schema-version": "99"}
+        headers = {"traceparent": "00-1", "bq-source-lang": "cobol"}
         [found] = self.sent(bus, bare, queue, outgoing([body], headers=[headers]))
         assert content(found) == body
         assert (found.subject, found.correlation_id, found.message_id, found.content_type) == (
@@ -97,6 +97,14 @@ class TestWhatIsSent:
             b"bq-source-lang": b"python",
             b"bq-created-at": whole["meta"]["created_at"],
         }
+
+    @pytest.mark.parametrize(("given", "sent"), [("2", 2), ("two", b"two"), (" ", 1)])
+    def test_a_version_that_is_given_stays(
+        self, bus: ServiceBusBinding, bare: ServiceBusClient, queue: str, given: str, sent: Any
+    ) -> None:
+        batch = outgoing([envelope(1, queue)], headers=[{"bq-schema-version": given}])
+        [found] = self.sent(bus, bare, queue, batch)
+        assert found.application_properties[b"bq-schema-version"] == sent
 
     def test_a_retry_has_a_message_id_of_its_own(
         self, bus: ServiceBusBinding, bare: ServiceBusClient, queue: str

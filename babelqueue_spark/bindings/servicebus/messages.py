@@ -141,7 +141,7 @@ def _properties(
 ) -> dict[str | bytes, Any] | None:
     """The three of the contract, as native types, and the headers; the contract wins, but for the version."""
     properties: dict[str | bytes, Any] = {name: value for name, value in headers if value is not None}
-    version = properties.get(VERSION) or shown.schema_version
+    version = str(properties.get(VERSION) or "").strip() or shown.schema_version
     if version is not None:
         properties[VERSION] = _integer(int(version)) if str(version).isdecimal() else version
     if shown.lang:
