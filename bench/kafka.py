@@ -26,7 +26,7 @@ from bench.redis import PER_TRIGGER, body, session
 from bench.table import Row, rate, row, steady_rate
 from tests.servers import RedisServer
 from tests.servers.jars import jars
-from tests.servers.kafka import KafkaServer
+from tests.servers.kafka import SPARK_KAFKA, KafkaServer
 from tests.streams import outgoing
 
 #: What the JVM runs is not all compiled before.
@@ -40,12 +40,11 @@ ENVELOPE = """
 job STRING, trace_id STRING, data STRING, attempts INT,
 meta STRUCT<id STRING, queue STRING, lang STRING, schema_version INT, created_at BIGINT>
 """
-POM = Path(__file__).with_name("kafka-pom.xml")
 
 
 def rows() -> list[Row]:
     """The Kafka row of the design, and Kafka itself: ours against Spark's own source and bare clients."""
-    source = jars(POM)
+    source = jars(SPARK_KAFKA)
     # A JVM takes jars only when it starts, and another module may have started this process's one.
     own_process = ProcessPoolExecutor(1, get_context("spawn"))
     with RedisServer() as queue, KafkaServer(PARTITIONS) as log, own_process as process:

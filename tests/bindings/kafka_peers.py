@@ -69,6 +69,13 @@ def committed(server: KafkaServer, group: str, topic: str, partition: int = 0) -
         consumer.close()
 
 
+def commit(server: KafkaServer, group: str, topic: str, offset: int) -> None:
+    """Set the offset of a group, as its members or an operator would."""
+    member = Consumer({"bootstrap.servers": server.address, "group.id": group})
+    member.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    member.close()
+
+
 def sdk(server: KafkaServer, **options: Any) -> Any:
     """The published SDK's transport."""
     return KafkaTransport(url=server.url, **options)

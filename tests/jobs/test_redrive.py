@@ -22,6 +22,10 @@ def test_it_shows_and_then_moves(spark: Any, sqlite: str, queue: str, run: Run) 
         dead(order(queue, urn="urn:other"), queue),
         dead(order(queue, urn="urn:kind:old"), queue),
     ]
+    others += [
+        dead(order(queue, urn="urn:kind:late"), queue, failed_at=1_767_225_600_000 + days * 86_400_000)
+        for days in (2, -2)
+    ]
     publish(sqlite, f"{queue}.dlq", [mine, *others])
     arguments = [
         "redrive",
@@ -38,7 +42,7 @@ def test_it_shows_and_then_moves(spark: Any, sqlite: str, queue: str, run: Run) 
     first = run(*arguments, "--dry-run")
     assert (first.code, first.err) == (0, "")
     assert json.loads(mine)["meta"]["id"] in first.out
-    assert backlog(sqlite, f"{queue}.dlq") == 4
+    assert backlog(sqlite, f"{queue}.dlq") == 6
     assert run(*arguments).code == 0
     assert [json.loads(body)["job"] for body in taken(sqlite, queue, 1)] == ["urn:kind:mine"]
-    assert taken(sqlite, f"{queue}.dlq", 3) == others
+    assert taken(sqlite, f"{queue}.dlq", 5) == others

@@ -8,6 +8,9 @@ from tests.servers.base import Server, free_port, listens
 from tests.servers.certificates import Certificates
 from tests.servers.jars import jars
 
+SPARK_KAFKA = Path(__file__).parent / "poms" / "spark-kafka.xml"
+"""The jars of Spark's own Kafka source and sink."""
+
 _USER = "spark"
 _CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 _SETTINGS = """
@@ -21,10 +24,6 @@ inter.broker.listener.name=INTERNAL
 log.dirs={home}/data
 num.partitions={partitions}
 offsets.topic.replication.factor=1
-offsets.topic.num.partitions=4
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-transaction.state.log.num.partitions=4
 offsets.topic.num.partitions=4
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 
-from tests.bindings.kafka_peers import committed, delete_before, make_topic, send
+from tests.bindings.kafka_peers import commit, committed, delete_before, make_topic, send
 from tests.contract.suite import eventually
 from tests.servers.kafka import KafkaServer
 from tests.streams import WAIT, drain, envelope, numbers, publish, run, stream
@@ -170,6 +170,19 @@ def test_monitors_see_how_far_a_query_is(
     group = {"kafka.group.id": f"monitored-{queue}"}
     drain(spark, kafka_server.url, queue, tmp_path, maxMessagesPerTrigger=5, **group)
     assert committed(kafka_server, f"monitored-{queue}", queue) >= 5
+
+
+def test_what_a_monitor_commits_changes_nothing(
+    spark: Any, kafka_server: KafkaServer, queue: str, tmp_path: Path
+) -> None:
+    group = {"kafka.group.id": f"monitored-{queue}"}
+    publish(kafka_server.url, queue, [envelope(number) for number in range(10)])
+    drain(spark, kafka_server.url, queue, tmp_path, **group)
+    for offset in (0, 12):
+        commit(kafka_server, group["kafka.group.id"], queue, offset)
+        publish(kafka_server.url, queue, [envelope(10 + offset)])
+        [rows] = drain(spark, kafka_server.url, queue, tmp_path, **group)
+        assert numbers(rows) == [10 + offset]
 
 
 def test_the_progress_tells_the_lag(

@@ -15,12 +15,12 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
 
-from babelqueue_spark.worker import Message, RedisStore, Worker
+from babelqueue_spark.worker import Message, Outgoing, RedisStore, Worker
 from tests.brokers import short_claims
 from tests.crash.program import session
 from tests.streams import backlog, started_again
 from tests.worker import crash_points
-from tests.worker.crash_rules import DEADLY, LAST_ATTEMPT, fails
+from tests.worker.crash_rules import DEADLY, LAST_ATTEMPT, fails, replies
 
 ROUNDS = 20
 SECONDS = 300
@@ -44,7 +44,7 @@ def worker_of(url: str, store: str, folder: Path) -> Worker:
     )
 
     @worker.handler("urn:*")
-    def handle(message: Message) -> None:
+    def handle(message: Message) -> Outgoing | None:
         crash_points.enter(message.queue)
         number = message.data["n"]
         note(folder / f"{message.queue}-runs", f"{number} {message.attempts}")
@@ -53,6 +53,9 @@ def worker_of(url: str, store: str, folder: Path) -> Worker:
         if fails(number, message.attempts):
             raise ValueError(f"message {number} fails")
         note(folder / f"{message.queue}-effects", f"{number}")
+        if not replies(number):
+            return None
+        return Outgoing(job="urn:reply", data={"to": number}, queue=f"{message.queue}-replies")
 
     return worker
 

@@ -12,3 +12,8 @@ DEADLY = 1_000
 def fails(number: int, attempts: int) -> bool:
     """Of a hundred messages five fail: four the first time, one whenever it comes."""
     return number % 100 == 7 or (number % 25 == 3 and attempts == 0)
+
+
+def replies(number: int) -> bool:
+    """Whether the handler of this message returns another one."""
+    return number % 10 == 1

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import pickle
+import signal
 import threading
 import time
 from collections import Counter
@@ -133,15 +135,17 @@ def test_a_store_out_of_reach_is_a_clear_error(store: IdempotencyStore) -> None:
 # -- with a worker -----------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["sqlite", "redis"])
+@pytest.fixture(params=["sqlite", "redis", "rabbitmq"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return url_of(request.param, request, tmp_path)
 
 
 @pytest.fixture
-def store(url: str, queue: str) -> IdempotencyStore:
+def store(url: str, queue: str, tmp_path: Path) -> IdempotencyStore:
     name = queue.replace("-", "_")
-    return RedisStore(url, prefix=f"{name}:") if url.startswith("redis") else SqlStore(url, table=name)
+    if url.startswith("redis"):
+        return RedisStore(url, prefix=f"{name}:")
+    return SqlStore(f"sqlite:///{tmp_path}/handled.db", table=name)
 
 
 def effect(folder: Path, name: str) -> None:
@@ -283,6 +287,29 @@ def test_a_reply_that_cannot_be_sent_is_a_failure_that_is_not_remembered(
     assert (worker.counts.retried, worker.counts.acked, worker.counts.duplicates) == (1, 1, 0)
     [reply] = taken(url, f"{queue}-replies", 1)
     assert json.loads(reply)["data"] == {"n": 1}
+
+
+@pytest.mark.spark
+def test_what_a_handler_returned_before_a_crash_is_published_though_it_does_not_run_again(
+    spark: Any, url: str, queue: str, store: IdempotencyStore, tmp_path: Path
+) -> None:
+    worker = Worker({"url": url}, journal=str(tmp_path / "worker"), idempotency=store)
+
+    @worker.handler("urn:*")
+    def handle(message: Message) -> Outgoing:
+        if message.data["n"] == 2 and not (tmp_path / "died").exists():
+            (tmp_path / "died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        effect(tmp_path, str(message.data["n"]))
+        return Outgoing(job="urn:reply", data={"to": message.data["n"]}, queue=f"{message.queue}-replies")
+
+    publish(url, queue, [order(queue, n=n) for n in range(4)])
+    work_off(spark, worker, url, queue, tmp_path, numPartitions=1)
+    assert (tmp_path / "died").exists()
+    assert effects(tmp_path) == ["0", "1", "2", "3"]
+    replies = [json.loads(body)["data"]["to"] for body in taken(url, f"{queue}-replies", 4)]
+    assert sorted(replies) == [0, 1, 2, 3]
+    assert worker.counts.acked == 4
 
 
 @pytest.mark.spark

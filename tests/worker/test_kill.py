@@ -9,7 +9,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -17,7 +17,7 @@ from tests.brokers import url_of
 from tests.crash.program import run as run_program
 from tests.servers import RedisServer
 from tests.streams import backlog, publish
-from tests.worker.crash_rules import DEADLY, LAST_ATTEMPT, MESSAGES, fails
+from tests.worker.crash_rules import DEADLY, LAST_ATTEMPT, MESSAGES, fails, replies
 from tests.worker.queues import order, taken
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.slow]
@@ -59,8 +59,11 @@ class Trial:
         assert effects.keys() == set(range(MESSAGES)) - doomed
         if self.store != "none":
             assert effects.total() == len(effects)
-        dlq = f"{queue}.dlq"
-        dead = [json.loads(body) for body in taken(self.url, dlq, backlog(self.url, dlq))]
+        answers = self._bodies(f"{queue}-replies")
+        assert len(answers) == len({body["meta"]["id"] for body in answers}) or not self.publishes_once
+        ids = {(body["data"]["to"], body["meta"]["id"]) for body in answers}
+        assert sorted(number for number, _ in ids) == sorted(filter(replies, effects.keys()))
+        dead = self._bodies(f"{queue}.dlq")
         assert len(dead) == len(doomed) or not self.publishes_once
         assert len({body["meta"]["id"] for body in dead}) == len(doomed)
         assert {body["data"]["n"] for body in dead} == doomed
@@ -73,6 +76,9 @@ class Trial:
             for attempts in range(2 if fails(number, 0) else 1)
         }
         return runs
+
+    def _bodies(self, queue: str) -> list[Any]:
+        return [json.loads(body) for body in taken(self.url, queue, backlog(self.url, queue))]
 
     def _lines(self, name: str) -> list[str]:
         return (self.folder / name).read_text().splitlines()
