@@ -20,8 +20,8 @@ from bench.table import Row, row, steady_rate
 from tests.servers.pulsar import PulsarServer
 from tests.streams import outgoing
 
-MESSAGES = 40_000
-PER_TRIGGER = 20_000
+MESSAGES = 120_000
+PER_TRIGGER = 30_000
 PREFETCH = 5_000
 KINDS = {"single messages": False, "batches": True}
 
