@@ -15,7 +15,7 @@ from babelqueue_spark.bindings.artemis.options import ArtemisOptions
 from babelqueue_spark.bindings.base import BindingConfig
 from babelqueue_spark.options import write_options
 from bench.redis import body, session
-from bench.table import Row, rate, row, steady_rate
+from bench.table import Row, rate, read_rate, row
 from tests.bindings.artemis_peers import Queue, amqp_url
 from tests.servers.artemis import ArtemisServer
 from tests.streams import outgoing
@@ -56,18 +56,8 @@ def read(spark: Any, server: ArtemisServer, bodies: list[bytes], folder: Path, p
     """Messages a second of the batches after the first."""
     queue = new()
     publish(server, queue, bodies)
-    query = (
-        spark.readStream.format("babelqueue")
-        .options(url=server.url, queue=queue, journalLocation=str(folder / queue / "journal"))
-        .options(maxMessagesPerTrigger=PER_TRIGGER, numPartitions=partitions)
-        .load()
-        .writeStream.format("noop")
-        .option("checkpointLocation", str(folder / queue / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    return steady_rate(query.recentProgress)
+    options = {"maxMessagesPerTrigger": PER_TRIGGER, "numPartitions": partitions}
+    return read_rate(spark, server.url, queue, folder / queue, **options)
 
 
 def publish(server: ArtemisServer, queue: str, bodies: list[bytes]) -> None:

@@ -16,7 +16,7 @@ from babelqueue_spark.bindings.base import BindingConfig
 from babelqueue_spark.bindings.pulsar import PulsarBinding
 from babelqueue_spark.bindings.pulsar.messages import properties
 from bench.redis import body, session
-from bench.table import Row, row, steady_rate
+from bench.table import Row, read_rate, row
 from tests.servers.pulsar import PulsarServer
 from tests.streams import outgoing
 
@@ -68,19 +68,8 @@ def filled(server: PulsarServer, bodies: list[bytes], batching: bool) -> str:
 
 def read(spark: Any, server: PulsarServer, queue: str, folder: Path, partitions: int) -> float:
     """Messages a second of the batches after the first."""
-    place = folder / queue
-    query = (
-        spark.readStream.format("babelqueue")
-        .options(url=server.url, queue=queue, journalLocation=str(place / "journal"))
-        .options(maxMessagesPerTrigger=PER_TRIGGER, numPartitions=partitions)
-        .load()
-        .writeStream.format("noop")
-        .option("checkpointLocation", str(place / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    return steady_rate(query.recentProgress)
+    options = {"maxMessagesPerTrigger": PER_TRIGGER, "numPartitions": partitions}
+    return read_rate(spark, server.url, queue, folder / queue, **options)
 
 
 def send(server: PulsarServer, queue: str, bodies: list[bytes], batching: bool) -> None:

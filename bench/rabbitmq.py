@@ -13,7 +13,7 @@ from pika.adapters.select_connection import SelectConnection
 from babelqueue_spark.bindings.rabbitmq.messages import properties
 from babelqueue_spark.options import write_options
 from bench.redis import body, session
-from bench.table import Row, rate, row, steady_rate
+from bench.table import Row, rate, read_rate, row
 from tests.servers.rabbitmq import RabbitServer
 from tests.streams import outgoing
 
@@ -43,18 +43,8 @@ def rows() -> list[Row]:
 def read(spark: Any, url: str, bodies: list[bytes], folder: Path, partitions: int) -> float:
     """Messages a second of the batches after the first."""
     send(url, folder.name, outgoing(bodies))
-    query = (
-        spark.readStream.format("babelqueue")
-        .options(url=url, queue=folder.name, journalLocation=str(folder / "journal"))
-        .options(maxMessagesPerTrigger=MESSAGES, numPartitions=partitions)
-        .load()
-        .writeStream.format("noop")
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    return steady_rate(query.recentProgress)
+    options = {"maxMessagesPerTrigger": MESSAGES, "numPartitions": partitions}
+    return read_rate(spark, url, folder.name, folder, **options)
 
 
 def publish(url: str, bodies: list[bytes]) -> float:

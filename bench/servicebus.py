@@ -17,7 +17,7 @@ from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
 from babelqueue_spark.bindings.base import BindingConfig
 from babelqueue_spark.bindings.servicebus import ServiceBusBinding
 from bench.redis import body, session
-from bench.table import Row, row, steady_rate
+from bench.table import Row, read_rate, row
 from tests.servers.servicebus import ServiceBusServer
 from tests.streams import outgoing
 
@@ -65,18 +65,8 @@ def filled(server: ServiceBusServer, bodies: list[bytes]) -> str:
 
 def read(spark: Any, server: ServiceBusServer, queue: str, folder: Path) -> float:
     """Messages a second of the batches after the first."""
-    query = (
-        spark.readStream.format("babelqueue")
-        .options(url=server.url, queue=queue, journalLocation=str(folder / "journal"))
-        .options(numPartitions=PROCESSES, maxMessagesPerTrigger=PER_TRIGGER)
-        .load()
-        .writeStream.format("noop")
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    return steady_rate(query.recentProgress)
+    options = {"maxMessagesPerTrigger": PER_TRIGGER, "numPartitions": PROCESSES}
+    return read_rate(spark, server.url, queue, folder, **options)
 
 
 def bare_loops(server: ServiceBusServer, queue: str, loop: Callable[..., None], messages: int) -> float:

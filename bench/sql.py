@@ -14,7 +14,7 @@ from sqlalchemy import make_url
 
 from babelqueue_spark.options import write_options
 from bench.redis import body, session
-from bench.table import Row, rate, row, steady_rate
+from bench.table import Row, rate, read_rate, row
 from tests.servers import Server
 from tests.servers.mariadb import MariaDbServer
 from tests.servers.postgresql import PostgresServer
@@ -164,16 +164,6 @@ def mariadb_claim(cursor: Any) -> list[int]:
 def read(spark: Any, url: str, bodies: list[bytes]) -> float:
     """Messages a second of the batches after the first."""
     publish(url, "streamed", bodies)
+    options = {"maxMessagesPerTrigger": PER_TRIGGER, "maxBytesPerTrigger": "1g"}
     with tempfile.TemporaryDirectory() as folder:
-        query = (
-            spark.readStream.format("babelqueue")
-            .options(url=url, queue="streamed", journalLocation=str(Path(folder) / "journal"))
-            .options(maxMessagesPerTrigger=PER_TRIGGER, maxBytesPerTrigger="1g")
-            .load()
-            .writeStream.format("noop")
-            .option("checkpointLocation", str(Path(folder) / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        return steady_rate(query.recentProgress)
+        return read_rate(spark, url, "streamed", Path(folder), **options)

@@ -17,7 +17,7 @@ from botocore.config import Config
 from babelqueue_spark.bindings.base import BindingConfig
 from babelqueue_spark.bindings.sqs import SqsBinding
 from bench.redis import body, session
-from bench.table import Row, row, steady_rate
+from bench.table import Row, read_rate, row
 from tests.servers.elasticmq import CREDENTIALS, ElasticMqServer
 from tests.streams import outgoing
 
@@ -69,18 +69,8 @@ def filled(server: ElasticMqServer, bodies: list[bytes]) -> str:
 
 def read(spark: Any, server: ElasticMqServer, queue: str, folder: Path) -> float:
     """Messages a second of the batches after the first."""
-    query = (
-        spark.readStream.format("babelqueue")
-        .options(url=server.url, queue=queue, journalLocation=str(folder / "journal"))
-        .options(numPartitions=PROCESSES, maxMessagesPerTrigger=PER_TRIGGER)
-        .load()
-        .writeStream.format("noop")
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    return steady_rate(query.recentProgress)
+    options = {"maxMessagesPerTrigger": PER_TRIGGER, "numPartitions": PROCESSES}
+    return read_rate(spark, server.url, queue, folder, **options)
 
 
 def bare_loops(server: ElasticMqServer, queue: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 from typing import Any, TypedDict
 
@@ -43,6 +44,21 @@ def steady_rate(progress: list[Any]) -> float:
     count: int = sum(entry["numInputRows"] for entry in steady)
     milliseconds: int = sum(entry["durationMs"]["triggerExecution"] for entry in steady)
     return count * 1000 / milliseconds
+
+
+def read_rate(spark: Any, url: str, queue: str, folder: Path, **options: Any) -> float:
+    """Messages a second that a stream reads from a queue into nothing, in the batches after the first."""
+    query = (
+        spark.readStream.format("babelqueue")
+        .options(url=url, queue=queue, journalLocation=str(folder / "journal"), **options)
+        .load()
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return steady_rate(query.recentProgress)
 
 
 def show(rows: list[Row]) -> int:
