@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,10 +22,28 @@ def flag(text: str) -> bool:
     return text.strip().lower() == "true"
 
 
+def switch(text: str) -> bool:
+    """A yes or no, in the words that the SDKs and Redis' own client take."""
+    value = text.strip().lower()
+    if value in ("1", "true", "yes", "on"):
+        return True
+    if value in ("0", "false", "no", "off", ""):
+        return False
+    raise ValueError(text)
+
+
 def seconds(text: str) -> float:
     """More than none, and less than a day."""
     value = float(text)
     if not 0 < value < 86_400:
+        raise ValueError(text)
+    return value
+
+
+def duration(text: str) -> float:
+    """Seconds without a limit, more than none."""
+    value = float(text)
+    if not 0 < value < math.inf:
         raise ValueError(text)
     return value
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -137,11 +136,12 @@ class Outgoing:
 def _check_text(name: str, text: Any) -> None:
     if not isinstance(text, str):
         raise TypeError(f"{name} takes a text, but this is of type {type(text).__name__}")
-    if _SURROGATE.search(text):
-        raise ValueError(f"{name} has half a surrogate pair, which no UTF-8 can hold")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} has half a surrogate pair, which no UTF-8 can hold") from None
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _TRACE_HEADERS = ("traceparent", "tracestate")
 
 

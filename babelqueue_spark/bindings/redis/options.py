@@ -9,20 +9,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 from babelqueue_spark.bindings.base import BindingConfig
-from babelqueue_spark.bindings.values import value_of
+from babelqueue_spark.bindings.values import switch, value_of
 from babelqueue_spark.errors import OptionError
 
 DEFAULT_VISIBILITY = 90
 DEFAULT_PREFIX = "queues:"
-
-
-def _flag(text: str) -> bool:
-    value = text.strip().lower()
-    if value in ("1", "true", "yes", "on"):
-        return True
-    if value in ("0", "false", "no", "off", ""):
-        return False
-    raise ValueError(text)
 
 
 def _seconds(text: str) -> float:
@@ -37,8 +28,8 @@ def _seconds_or_never(text: str) -> float | None:
 
 
 OWN_OPTIONS: Mapping[str, Callable[[str], Any]] = {
-    "laravel": _flag,
-    "laravel_compat": _flag,
+    "laravel": switch,
+    "laravel_compat": switch,
     "prefix": str,
     "retry_after": _seconds_or_never,
     "reclaim_idle": _seconds,
@@ -52,7 +43,7 @@ CLIENT_OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "protocol": int,
     "socket_timeout": _seconds,
     "socket_connect_timeout": _seconds,
-    "socket_keepalive": _flag,
+    "socket_keepalive": switch,
     "health_check_interval": _seconds,
 }
 
@@ -63,7 +54,7 @@ TLS_OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "ssl_keyfile": str,
     "ssl_password": str,
     "ssl_cert_reqs": str,
-    "ssl_check_hostname": _flag,
+    "ssl_check_hostname": switch,
 }
 
 _DEFAULTS = {"socket_connect_timeout": 10.0, "socket_timeout": 60.0}

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from babelqueue_spark.bindings.base import BindingConfig
-from babelqueue_spark.bindings.values import values_of
+from babelqueue_spark.bindings.values import duration, switch, values_of
 from babelqueue_spark.errors import OptionError
 
 SCHEMES = ("sb", "servicebus", "azureservicebus")
-
-
-def _flag(text: str) -> bool:
-    value = text.strip().lower()
-    if value in ("1", "true", "yes", "on"):
-        return True
-    if value in ("0", "false", "no", "off", ""):
-        return False
-    raise ValueError(text)
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value < math.inf:
-        raise ValueError(text)
-    return value
 
 
 def _count(text: str) -> int:
@@ -65,12 +48,12 @@ _OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "tenant_id": str,
     "client_id": str,
     "client_secret": str,
-    "sessions": _flag,
+    "sessions": switch,
     "session_id": _session,
     "prefetch": _window,
-    "max_wait_time": _seconds,
+    "max_wait_time": duration,
     "retry_total": _count,
-    "try_timeout": _seconds,
+    "try_timeout": duration,
 }
 
 

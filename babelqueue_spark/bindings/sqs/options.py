@@ -9,28 +9,12 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from babelqueue_spark.bindings.base import BindingConfig
-from babelqueue_spark.bindings.values import values_of
+from babelqueue_spark.bindings.values import duration, switch, values_of
 from babelqueue_spark.errors import OptionError
 
 DEFAULT_VISIBILITY = 90.0
 LONGEST_VISIBILITY = 43_200
 LARGEST_MESSAGE = 1_048_576
-
-
-def _flag(text: str) -> bool:
-    value = text.strip().lower()
-    if value in ("1", "true", "yes", "on"):
-        return True
-    if value in ("0", "false", "no", "off", ""):
-        return False
-    raise ValueError(text)
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value < math.inf:
-        raise ValueError(text)
-    return value
 
 
 def _count(text: str) -> int:
@@ -58,16 +42,16 @@ _OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "role_session_name": str,
     "external_id": str,
     "prefix": str,
-    "visibility_timeout": _seconds,
+    "visibility_timeout": duration,
     "wait_time": float,
-    "fifo": _flag,
+    "fifo": switch,
     "group_id": str,
-    "content_dedup": _flag,
+    "content_dedup": switch,
     "concurrency": _count,
     "max_message_bytes": _count,
     "max_attempts": _count,
-    "connect_timeout": _seconds,
-    "read_timeout": _seconds,
+    "connect_timeout": duration,
+    "read_timeout": duration,
 }
 
 _CREDENTIALS = ("access_key_id", "secret_access_key", "session_token")
