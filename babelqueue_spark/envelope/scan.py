@@ -19,9 +19,9 @@ _ENDS_NUMBER = np.isin(np.arange(256), [*b",]} \t\r\n"])
 #: A number out of range without such an exponent has over 200 digits in a row; of those every _STRIDE-th
 #: byte gives at least eight.
 _STRIDE = 24
-_WINDOW = 1 << 16
-SLICE_ROWS = 4096
-_SLICE_BYTES = 1 << 20
+_WINDOW = 1 << 17
+SLICE_ROWS = 8192
+_SLICE_BYTES = 1 << 21
 _DIGITS_IN_A_ROW = b"0" * 8
 _DIGITS_TO_ZERO = bytes(ord("0") if byte in b"0123456789" else 1 for byte in range(256))
 
@@ -81,27 +81,27 @@ def may_repeat_keys(texts: Any) -> list[int]:
     following = octets.take(quotes + 1, mode="clip")
     escapes = places(part, lambda window: window == ord("\\"), reach=0) + bounds[0]
     odd = np.concatenate([escapes, quotes[following <= ord(" ")]])
-    closing = np.flatnonzero(following[1:] == ord(":")) + 1  # the first quote opens
-    begins, ends = quotes[closing - 1] + 1, quotes[closing]
-    pieces = cut(texts, np.append(np.stack([begins, ends], axis=1), ends[-1:]))
-    keys = pieces.take(pa.array(np.arange(0, len(pieces), 2)))
     rows = np.searchsorted(bounds, odd, side="right") - 1
-    return sorted({*rows.tolist(), *_rows_with_equal(keys, np.searchsorted(ends, bounds))})
+    closing = np.flatnonzero(following[1:] == ord(":")) + 1  # the first quote opens
+    begins_and_ends = quotes[np.stack([closing - 1, closing], axis=1).ravel()] + 1
+    ends = begins_and_ends[1::2]
+    pieces = cut(texts, np.append(begins_and_ends, ends[-1:]))
+    keys = pieces.take(pa.array(np.arange(0, len(pieces), 2)))
+    return sorted({*rows.tolist(), *_rows_with_equal(keys, np.searchsorted(ends, bounds, side="right"))})
 
 
 def _rows_with_equal(keys: Any, bounds: NDArray[np.intp]) -> Iterator[int]:
-    """The rows, each a slice of `keys` between two bounds, that have equal keys."""
-    codes = keys.dictionary_encode().indices
-    row_bounds = pa.py_buffer((4 * bounds).astype(np.int32))
-    shapes = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, [None, row_bounds, codes.buffers()[1]])
-    encoded = shapes.dictionary_encode()
-    repeats = [len({*codes}) < len(codes) for codes in map(_codes, encoded.dictionary.to_pylist())]
+    """The rows, each a slice of `keys` between two bounds, that have equal keys. Keys end with a quote."""
+    _, offsets, values = keys.buffers()
+    row_bounds = pa.py_buffer(np.frombuffer(offsets, np.int32)[bounds])
+    rows = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, [None, row_bounds, values])
+    encoded = rows.dictionary_encode()
+    repeats = [_has_equal(row.split(b'"')) for row in encoded.dictionary.to_pylist()]
     yield from np.flatnonzero(np.array(repeats, np.bool_)[encoded.indices.to_numpy()]).tolist()
 
 
-def _codes(shape: bytes) -> list[int]:
-    codes: list[int] = np.frombuffer(shape, np.int32).tolist()
-    return codes
+def _has_equal(keys: list[bytes]) -> bool:
+    return len({*keys}) < len(keys)
 
 
 def too_big_rows(texts: Any) -> set[int]:
@@ -111,21 +111,21 @@ def too_big_rows(texts: Any) -> set[int]:
 
 
 def _joined(texts: Any) -> tuple[bytes, NDArray[np.int32]]:
-    """The texts with commas between, and their lengths."""
-    [joined] = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), b",").to_pylist()
-    return joined, pc.binary_length(texts).to_numpy()
+    """The texts as a JSON array without spaces, and their lengths."""
+    [joined] = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), b",")
+    return b"[%b]" % joined.as_buffer(), pc.binary_length(texts).to_numpy()
 
 
 def _rows_at(places: list[int], lengths: NDArray[np.int32]) -> list[int]:
     """The rows that these places of the joined text belong to."""
-    rows: list[int] = np.searchsorted(np.cumsum(lengths + 1), places, side="right").tolist()
+    rows: list[int] = np.searchsorted(np.cumsum(lengths + 1), places).tolist()
     return rows
 
 
 def _are_values(joined: bytes, lengths: NDArray[np.int32]) -> bool:
-    """Whether texts of these lengths, `joined` with commas, are surely a JSON value each."""
+    """Whether texts of these lengths, `joined` as an array, are surely a JSON value each."""
     try:
-        values = _skim_list(b"[%b]" % joined)
+        values = _skim_list(joined)
     except (msgspec.DecodeError, RecursionError):
         return False
     return [*map(len, values)] == [*lengths.tolist()]
@@ -149,8 +149,10 @@ def _long_exponents(octets: NDArray[np.uint8]) -> Iterator[int]:
 
     In a string, such digits would hardly be followed by what ends a number.
     """
-    letters = places(octets, _may_be_exponents, reach=_LONG_EXPONENT + 1)
+    letters = places(octets, _may_be_exponents, reach=1)
     begins = letters + 1 + (octets[letters + 1] == ord("+"))
+    for place in range(_LONG_EXPONENT):
+        begins = begins[octets.take(begins + place, mode="clip") - np.uint8(ord("0")) <= 9]
     ends = begins + _LONG_EXPONENT
     for _ in range(_ENDLESS_EXPONENT - _LONG_EXPONENT):
         following = octets.take(ends, mode="clip")
@@ -161,10 +163,8 @@ def _long_exponents(octets: NDArray[np.uint8]) -> Iterator[int]:
 
 
 def _may_be_exponents(octets: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    digit = octets - np.uint8(ord("0")) <= 9
-    three = digit[1:-2] & digit[2:-1] & digit[3:]
-    letter = (octets[:-4] | 0x20) == ord("e")
-    found: NDArray[np.bool_] = letter & (three[:-1] | ((octets[1:-3] == ord("+")) & three[1:]))
+    plus_to_nine = octets[1:] - np.uint8(ord("+")) <= ord("9") - ord("+")
+    found: NDArray[np.bool_] = ((octets[:-1] | 0x20) == ord("e")) & plus_to_nine
     return found
 
 
