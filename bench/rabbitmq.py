@@ -17,7 +17,8 @@ from bench.table import Row, rate, read_rate, row
 from tests.servers.rabbitmq import RabbitServer
 from tests.streams import outgoing
 
-MESSAGES = 60_000
+#: As many as a trigger takes by default.
+MESSAGES = 100_000
 PREFETCH = 2_000
 ACKNOWLEDGED_AT_ONCE = 1_000
 
@@ -27,9 +28,9 @@ def rows() -> list[Row]:
     bodies = [body(number) for number in range(MESSAGES)]
     with RabbitServer() as server, tempfile.TemporaryDirectory() as folder:
         ours, theirs = publish(server.url, bodies), bare_publish(server.url, bodies)
-        bare = bare_consume(server.url)
         spark = session()
-        read(spark, server.url, bodies, Path(folder) / "warm", partitions=1)
+        read(spark, server.url, bodies[:1000], Path(folder) / "warm", partitions=1)
+        bare = bare_consume(server.url)
         one = read(spark, server.url, bodies * 3, Path(folder) / "one", partitions=1)
         two = read(spark, server.url, bodies * 3, Path(folder) / "two", partitions=2)
         spark.stop()
@@ -43,8 +44,7 @@ def rows() -> list[Row]:
 def read(spark: Any, url: str, bodies: list[bytes], folder: Path, partitions: int) -> float:
     """Messages a second of the batches after the first."""
     send(url, folder.name, outgoing(bodies))
-    options = {"maxMessagesPerTrigger": MESSAGES, "numPartitions": partitions}
-    return read_rate(spark, url, folder.name, folder, **options)
+    return read_rate(spark, url, folder.name, folder, numPartitions=partitions)
 
 
 def publish(url: str, bodies: list[bytes]) -> float:
