@@ -20,8 +20,9 @@ from bench.table import Row, read_rate, row
 from tests.servers.pulsar import PulsarServer
 from tests.streams import outgoing
 
-MESSAGES = 120_000
-PER_TRIGGER = 30_000
+MESSAGES = 300_000
+"""Three triggers of the default size."""
+WARM = 30_000
 PREFETCH = 5_000
 KINDS = {"single messages": False, "batches": True}
 
@@ -35,7 +36,7 @@ def rows() -> list[Row]:
         spark = session()
         for kind, batching in KINDS.items():
             for warm in (True, False):  # the broker's first pass is the compiler's
-                some = bodies[:PER_TRIGGER] if warm else bodies
+                some = bodies[:WARM] if warm else bodies
                 theirs = once(len(some), lambda: bare_send(bare, new(), some, batching))  # noqa: B023
                 ours = once(len(some), lambda: send(server, new(), some, batching))  # noqa: B023
                 loop = bare_receive(bare, filled(server, some, batching), len(some))
@@ -68,8 +69,7 @@ def filled(server: PulsarServer, bodies: list[bytes], batching: bool) -> str:
 
 def read(spark: Any, server: PulsarServer, queue: str, folder: Path, partitions: int) -> float:
     """Messages a second of the batches after the first."""
-    options = {"maxMessagesPerTrigger": PER_TRIGGER, "numPartitions": partitions}
-    return read_rate(spark, server.url, queue, folder / queue, **options)
+    return read_rate(spark, server.url, queue, folder / queue, numPartitions=partitions)
 
 
 def send(server: PulsarServer, queue: str, bodies: list[bytes], batching: bool) -> None:
