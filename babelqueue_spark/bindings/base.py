@@ -170,6 +170,11 @@ class BaseBinding(ABC):
         longest = self.longest_delay(queue)
         return delay if longest is None else min(delay, longest)
 
+    def too_large(self, queue: str, messages: pa.RecordBatch) -> list[int]:
+        """Rows of the `OUTGOING` messages that the queue refuses for their size, as far as that is known."""
+        del queue, messages
+        return []
+
     def duplicate_window(self, queue: str) -> float:
         """Seconds for which the broker drops a message whose id this queue has seen; 0 = it does not."""
         del queue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
@@ -19,6 +20,8 @@ from babelqueue_spark.worker.deciding import Decisions, Output
 from babelqueue_spark.worker.ledger import POSTS
 from babelqueue_spark.worker.outcomes import Outcome
 from babelqueue_spark.worker.rows import Rows
+
+logger = logging.getLogger(__name__)
 
 _OUTPUTS = pa.schema(
     [
@@ -42,7 +45,7 @@ def posts_of(
     byte stays. A message whose handler returned what cannot be published becomes a failed one.
     """
     outputs = _outputs(decisions, stamp, options, binding)
-    parts = [_again(rows, decisions, binding), _dead_letters(rows, decisions, binding), *outputs]
+    parts = [_again(rows, decisions, binding), _dead_letters(rows, decisions, options, binding), *outputs]
     [posts] = pa.Table.from_batches(parts).combine_chunks().to_batches() or [parts[0]]
     return posts
 
@@ -52,12 +55,17 @@ def by_target(posts: pa.RecordBatch, options: Options, binding: BaseBinding) -> 
 
     Where dead letters go is said by the options of now: one that was wrong can be mended.
     """
+    messages = posts.select(OUTGOING.names)
+    targets = _rows_by_target(posts, options, binding)
+    return {target: messages.take(pa.array(rows)) for target, rows in targets.items()}
+
+
+def _rows_by_target(posts: pa.RecordBatch, options: Options, binding: BaseBinding) -> dict[str, list[int]]:
     targets: dict[str, list[int]] = {}
     places = zip(posts.column("queue").to_pylist(), posts.column("dead").to_pylist(), strict=True)
     for row, (queue, dead) in enumerate(places):
         targets.setdefault(_dead_letter_queue(queue, options, binding) if dead else queue, []).append(row)
-    messages = posts.select(OUTGOING.names)
-    return {target: messages.take(pa.array(rows)) for target, rows in targets.items()}
+    return targets
 
 
 def _dead_letter_queue(queue: str, options: Options, binding: BaseBinding) -> str:
@@ -81,7 +89,7 @@ def _again(rows: Rows, decisions: Decisions, binding: BaseBinding) -> pa.RecordB
     return _posts(rows, chosen, bodies, delays, binding, dead=False)
 
 
-def _dead_letters(rows: Rows, decisions: Decisions, binding: BaseBinding) -> pa.RecordBatch:
+def _dead_letters(rows: Rows, decisions: Decisions, options: Options, binding: BaseBinding) -> pa.RecordBatch:
     chosen = decisions.with_outcome(Outcome.DEAD_LETTERED)
     now = datetime.now(UTC)
     blocks = [
@@ -99,7 +107,32 @@ def _dead_letters(rows: Rows, decisions: Decisions, binding: BaseBinding) -> pa.
     received = rows.column("body", chosen)
     annotated = pa.array([decisions.verdicts[row].annotated for row in chosen], pa.bool_())
     bodies = pc.if_else(annotated, dead_letter(received, pa.array(blocks, DEAD_LETTER_TYPE)), received)
-    return _posts(rows, chosen, bodies, [0] * len(chosen), binding, dead=True)
+    posts = _posts(rows, chosen, bodies, [0] * len(chosen), binding, dead=True)
+    return _within_bounds(posts, received, options, binding)
+
+
+def _within_bounds(
+    posts: pa.RecordBatch, received: pa.Array, options: Options, binding: BaseBinding
+) -> pa.RecordBatch:
+    """Dead letters; those that their blocks make larger than the queue takes are as they were received."""
+    messages = posts.select(OUTGOING.names)
+    targets = _rows_by_target(posts, options, binding)
+    refused = {
+        rows[place]
+        for target, rows in targets.items()
+        for place in binding.too_large(target, messages.take(pa.array(rows)))
+    }
+    if not refused:
+        return posts
+    logger.warning(
+        "%d dead letters have no block, which would make them larger than %s takes: why they failed is said "
+        "by the log alone",
+        len(refused),
+        " or ".join(sorted(targets)),
+    )
+    kept = pa.array([row not in refused for row in range(len(posts))], pa.bool_())
+    column = posts.schema.get_field_index("body")
+    return posts.set_column(column, POSTS.field("body"), pc.if_else(kept, posts.column(column), received))
 
 
 def _posts(

@@ -104,6 +104,11 @@ class KafkaBinding(LogBinding):
             return 0
         return self._kafka.send(queue, made) if marker is None else self._kafka.send_once(queue, made, marker)
 
+    def too_large(self, queue: str, messages: pa.RecordBatch) -> list[int]:
+        """By what librdkafka may send at once; a topic's own limit is not asked for."""
+        made = records(queue, messages, self._tiers)
+        return [row for row, record in enumerate(made) if record.size() > self._options.max_bytes]
+
     def retry_delay(self, queue: str, delay: int, attempts: int) -> int:
         """That of the tier for so many attempts, whatever is asked for; `BrokerError` without tiers."""
         del delay

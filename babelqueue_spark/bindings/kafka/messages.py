@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -17,6 +18,8 @@ from babelqueue_spark.envelope import decode
 
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")
 _OF_A_TIER = ("bq-delay", "bq-original-topic")
+_OVERHEAD = 1_024
+"""Bytes of a record beside its texts, at most."""
 
 
 class Record(NamedTuple):
@@ -35,6 +38,15 @@ class Record(NamedTuple):
     headers: list[tuple[str, str | bytes | None]]
     key: str | None
     timestamp: int
+
+    def size(self) -> int:
+        """Its bytes as far as limits count them, at most."""
+        texts = (self.key or "", *chain.from_iterable(self.headers))
+        return _OVERHEAD + len(self.body) + sum(map(_length, texts))
+
+
+def _length(text: str | bytes | None) -> int:
+    return len(text.encode() if isinstance(text, str) else text or b"")
 
 
 def records(queue: str, messages: pa.RecordBatch, tiers: Tiers) -> Iterator[Record]:

@@ -36,6 +36,7 @@ _OWN: Mapping[str, Callable[[str], Any]] = {
     "retry_tiers_ms": _tiers,
     "timeout_seconds": count,
 }
+_LIMIT = "message.max.bytes"
 _FIELDS = {"group.id": "group", "retry_tiers_ms": "tiers", "timeout_seconds": "timeout"}
 
 
@@ -49,6 +50,7 @@ class KafkaOptions:
         tiers: where delayed messages wait.
         timeout: seconds until the broker must have answered.
         client: properties of librdkafka.
+        max_bytes: most bytes of a record with all that belongs to it.
     """
 
     servers: str
@@ -56,6 +58,7 @@ class KafkaOptions:
     tiers: Tiers = field(default_factory=Tiers)
     timeout: int = 30
     client: Mapping[str, str] = field(default_factory=dict, repr=False)
+    max_bytes: int = 1_000_000
 
     @classmethod
     def parse(cls, config: BindingConfig) -> KafkaOptions:
@@ -76,6 +79,8 @@ class KafkaOptions:
                     f"kafka.{option} is unknown, to librdkafka too as far as it is passed on: use one of "
                     f"{', '.join(sorted(_OWN))}"
                 )
+        if _LIMIT in client:
+            own["max_bytes"] = value_of("kafka", _LIMIT, client[_LIMIT], count)
         return cls(servers=_servers(config.url), client=client, **own)
 
 

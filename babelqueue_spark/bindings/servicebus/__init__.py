@@ -182,16 +182,18 @@ class ServiceBusBinding(Binding):
             raise self._links.error(
                 "Service Bus itself puts messages there, and takes none: write to a queue of your own", queue
             )
-        session = (self._options.session_id or queue) if self._options.sessions else None
-        try:
-            made = entries(messages, session)
-        except UnsendableError as error:
-            raise self._links.error(str(error), queue) from None
+        made = self._entries(queue, messages)
         with self._links.explained(queue):
             sender = self._links.sender(queue)
             for batch in self._batches(made, queue):
                 sender.send_messages(batch)
         return len(made)
+
+    def too_large(self, queue: str, messages: pa.RecordBatch) -> list[int]:
+        """Those that do not fit into a batch of their own."""
+        made = self._entries(queue, messages)
+        with self._links.explained(queue):
+            return [row for row, entry in enumerate(made) if not _added(self._empty_batch(queue), entry)]
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
         """By peek; without what this binding holds."""
@@ -333,18 +335,27 @@ class ServiceBusBinding(Binding):
             by_key[entry.message.session_id].append(entry)
         return [batch for group in by_key.values() for batch in self._split(group, queue)]
 
-    def _split(self, group: Iterable[Entry], queue: str) -> Iterator[ServiceBusMessageBatch]:
+    def _entries(self, queue: str, messages: pa.RecordBatch) -> list[Entry]:
+        session = (self._options.session_id or queue) if self._options.sessions else None
+        try:
+            return entries(messages, session)
+        except UnsendableError as error:
+            raise self._links.error(str(error), queue) from None
+
+    def _empty_batch(self, queue: str) -> ServiceBusMessageBatch:
         sender = self._links.sender(queue)
-        limit = sender.create_message_batch().max_size_in_bytes - _UNMEASURED
-        batch = sender.create_message_batch(limit)
+        return sender.create_message_batch(sender.create_message_batch().max_size_in_bytes - _UNMEASURED)
+
+    def _split(self, group: Iterable[Entry], queue: str) -> Iterator[ServiceBusMessageBatch]:
+        batch = self._empty_batch(queue)
         for entry in group:
             if len(batch) and not _added(batch, entry):
                 yield batch
-                batch = sender.create_message_batch(limit)
+                batch = self._empty_batch(queue)
             if not len(batch) and not _added(batch, entry):
                 raise self._links.error(
                     f"{entry.label} cannot be sent: with its properties it is larger than "
-                    f"{limit:,} bytes: keep large data elsewhere and send its address",
+                    f"{batch.max_size_in_bytes:,} bytes: keep large data elsewhere and send its address",
                     queue,
                 )
         yield batch

@@ -41,6 +41,7 @@ from dataclasses import replace
 from threading import Condition
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -174,6 +175,12 @@ class SqsBinding(Binding):
 
         self._sqs.each(send, _lanes(made, options.concurrency, by_group=target.fifo))
         return len(made)
+
+    def too_large(self, queue: str, messages: pa.RecordBatch) -> list[int]:
+        """By their bodies: attributes that do not fit are left out."""
+        del queue
+        sizes = pc.binary_length(messages.column("body"))
+        return np.flatnonzero(pc.greater(sizes, self._options.max_message_bytes)).tolist()
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
         """`BrokerError`: a receive takes what it shows, and counts it as a delivery."""
