@@ -36,6 +36,7 @@ from tests.contract.suite import (
     take,
 )
 from tests.servers import Server
+from tests.servers.certificates import Certificates
 from tests.servers.mariadb import MariaDbServer
 from tests.servers.postgresql import PostgresServer
 
@@ -638,12 +639,48 @@ def test_a_server_that_stops_within_a_verb(kind: type[PostgresServer | MariaDbSe
         assert take(binding, "orders", 1).column("redelivered").to_pylist() == [None]
 
 
-def test_tls_and_timeouts_are_named_in_the_url(connect: Connect, url: str, tmp_path: Path) -> None:
-    certificate = str(tmp_path / "ca.pem")
-    query = (
-        {"sslmode": "verify-full", "sslrootcert": certificate}
-        if is_postgres(url)
-        else {"ssl_ca": certificate}
-    )
-    with pytest.raises(BrokerError):
-        connect(with_parts(url, query=query)).backlog("orders")
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module", params=[PostgresServer, MariaDbServer])
+def secure(request: pytest.FixtureRequest, certificates: Certificates) -> Iterator[Server]:
+    with request.param(tls=certificates) as server:
+        yield server
+
+
+def tls_query(url: str, certificates: Certificates) -> dict[str, str]:
+    """What the URL of a client says that checks the server, and shows a certificate of its own."""
+    files = {"ca": certificates.ca, "cert": certificates.client, "key": certificates.client_key}
+    certificates.client_key.chmod(0o600)
+    if is_postgres(url):
+        names = {"ca": "sslrootcert", "cert": "sslcert", "key": "sslkey"}
+        return {"sslmode": "verify-full"} | {names[kind]: str(file) for kind, file in files.items()}
+    return {f"ssl_{kind}": str(file) for kind, file in files.items()}
+
+
+def test_tls_with_an_authority_and_a_certificate_of_ones_own(secure: Any, certificates: Certificates) -> None:
+    url = with_parts(secure.url, query=tls_query(secure.url, certificates))
+    with SqlBinding(BindingConfig(url=url)) as binding:
+        binding.publish("orders", outgoing([b"a", b"b"]))
+        assert take(binding, "orders", 2).column("body").to_pylist() == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("wrong", ["another authority", "no authority", "no certificate"])
+def test_tls_that_cannot_be_says_so(
+    secure: Any, certificates: Certificates, tmp_path: Path, wrong: str
+) -> None:
+    query = tls_query(secure.url, certificates)
+    [authority] = {"sslrootcert", "ssl_ca"} & query.keys()
+    if wrong == "another authority":
+        query[authority] = str(Certificates(tmp_path).ca)
+    elif wrong == "no authority":
+        query[authority] = str(tmp_path / "missing.pem")
+    else:
+        query = {name: text for name, text in query.items() if name in ("sslmode", authority)}
+    says = "refuses the login" if wrong == "no certificate" and "mariadb" in secure.url else "TLS failed"
+    binding = SqlBinding(BindingConfig(url=with_parts(secure.url, query=query)))
+    with binding, pytest.raises(BrokerError, match=says) as caught:
+        binding.backlog("orders")
+    assert_safe(caught.value)

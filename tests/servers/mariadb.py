@@ -6,6 +6,7 @@ import os
 import socket
 
 from tests.servers.base import Server
+from tests.servers.certificates import Certificates
 
 
 class MariaDbServer(Server):
@@ -13,6 +14,7 @@ class MariaDbServer(Server):
 
     Args:
         password: of the user.
+        tls: with them, it speaks TLS, and asks the user for a certificate of their authority.
         settings: further settings, such as `max_connections="10"`.
     """
 
@@ -20,10 +22,16 @@ class MariaDbServer(Server):
     login = "babel"
     database = "shop"
 
-    def __init__(self, password: str = "s3cret-w0rd", **settings: str) -> None:
+    def __init__(
+        self, password: str = "s3cret-w0rd", tls: Certificates | None = None, **settings: str
+    ) -> None:
         super().__init__()
         self.password = password
         self._settings = settings
+        self._required = "NONE" if tls is None else "X509"
+        if tls is not None:
+            own = {"ssl_ca": tls.ca, "ssl_cert": tls.server, "ssl_key": tls.server_key}
+            self._settings |= {name: str(file) for name, file in own.items()}
 
     @property
     def url(self) -> str:
@@ -33,7 +41,7 @@ class MariaDbServer(Server):
         (self.home / "init.sql").write_text(
             f"CREATE DATABASE IF NOT EXISTS {self.database};\n"
             f"CREATE USER IF NOT EXISTS '{self.login}'@'%' IDENTIFIED BY '{self.password}';\n"
-            f"GRANT ALL ON *.* TO '{self.login}'@'%' WITH GRANT OPTION;\n"
+            f"GRANT ALL ON *.* TO '{self.login}'@'%' REQUIRE {self._required} WITH GRANT OPTION;\n"
         )
         self.run(
             "mariadb-install-db",

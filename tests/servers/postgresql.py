@@ -10,6 +10,7 @@ import struct
 from pathlib import Path
 
 from tests.servers.base import Server
+from tests.servers.certificates import Certificates
 
 _PROGRAMS = max(Path("/usr/lib/postgresql").glob("*/bin"), default=Path("/usr/lib/postgresql/15/bin"))
 
@@ -19,6 +20,7 @@ class PostgresServer(Server):
 
     Args:
         password: of the user.
+        tls: with them, it also speaks TLS, to who has a certificate of their authority.
         settings: further settings, such as `max_connections="10"`.
     """
 
@@ -26,9 +28,12 @@ class PostgresServer(Server):
     login = "babel"
     database = "shop"
 
-    def __init__(self, password: str = "s3cret-w0rd", **settings: str) -> None:
+    def __init__(
+        self, password: str = "s3cret-w0rd", tls: Certificates | None = None, **settings: str
+    ) -> None:
         super().__init__()
         self.password = password
+        self._tls = tls
         self._settings = settings
 
     @property
@@ -45,6 +50,8 @@ class PostgresServer(Server):
             *("--pgdata", str(self.home / "data"), "--username", self.login, "--pwfile", str(secret)),
             *("--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C.UTF-8", "--no-sync"),
         )
+        if self._tls is not None:
+            self._ask_for_certificates(self._tls)
         single = ("--single", "-D", str(self.home / "data"), "postgres")
         self.run(
             "sh", "-c", f"echo 'CREATE DATABASE {self.database}' | {_PROGRAMS}/postgres {' '.join(single)}"
@@ -60,6 +67,20 @@ class PostgresServer(Server):
         }
         words = (word for name, value in settings.items() for word in ("-c", f"{name}={value}"))
         return [f"{_PROGRAMS}/postgres", "-D", str(self.home / "data"), *words]
+
+    def _ask_for_certificates(self, tls: Certificates) -> None:
+        own = {"ssl_ca_file": tls.ca, "ssl_cert_file": tls.server, "ssl_key_file": tls.server_key}
+        for setting, file in own.items():
+            copy = Path(shutil.copy(file, self.home / file.name))
+            copy.chmod(0o600)
+            if user := self.user():
+                shutil.chown(copy, user)
+            self._settings[setting] = str(copy)
+        self._settings["ssl"] = "on"
+        (self.home / "data" / "pg_hba.conf").write_text(
+            "hostssl all all 127.0.0.1/32 scram-sha-256 clientcert=verify-ca\n"
+            "hostnossl all all 127.0.0.1/32 scram-sha-256\n"
+        )
 
     def user(self) -> str | None:
         return "postgres" if os.getuid() == 0 else None

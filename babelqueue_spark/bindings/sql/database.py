@@ -54,12 +54,16 @@ _ADVICE = (
         "it has no connection left: each reader and writer takes one; raise its limit or lower numPartitions",
     ),
     (
+        r"certificate|CERTIFICATE|\[(SSL|X509): |support SSL|\(2026,|No such file",
+        "TLS failed: check the files that the URL's query names, and that the server speaks TLS",
+    ),
+    (
         r"Connection refused|timeout expired|timed out|resolve host|not known|No route|^\((2002|2003|2005),",
         "it cannot be reached: check host and port in the URL, that it runs, and the network in between",
     ),
     (
         r"closed the connection|connection is (closed|lost)|terminating connection|starting up|shutting down|"
-        r"SSL SYSCALL|Connection reset|^\((2006|2013|2055|4031|1927|1053|0),",
+        r"SSL (SYSCALL|connection has been closed)|Connection reset|^\((2006|2013|2055|4031|1927|1053|0),",
         "the connection was lost: it is made anew when the task is repeated",
     ),
     (
