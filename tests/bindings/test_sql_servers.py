@@ -199,6 +199,15 @@ def test_tables_of_others_serve_as_well(connect: Connect, url: str) -> None:
     assert joined(binding.browse("failed/orders")).column("body").to_pylist() == [b"c"]
 
 
+def test_times_with_a_time_zone_are_refused(postgresql_server: PostgresServer) -> None:
+    table = f"zoned_{uuid.uuid4().hex}"
+    zoned = POSTGRES_JOBS.replace("jobs", table).replace("created_at TIMESTAMP(0)", "created_at TIMESTAMPTZ")
+    run(postgresql_server.url, zoned)
+    config = BindingConfig(url=postgresql_server.url, client_options={"table": table})
+    with SqlBinding(config) as binding, pytest.raises(BrokerError, match=r"time zone \(created_at\)"):
+        binding.backlog("orders")
+
+
 def test_a_body_that_does_not_fit_is_refused_and_not_cut(
     connect: Connect, mariadb_server: MariaDbServer
 ) -> None:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Delete, Engine, MetaData, Table, Update, inspect, select
 from sqlalchemy.engine import URL
+from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from babelqueue_spark.bindings.sql.dialects import LOCK_SECONDS, WRITES, dialect_of
@@ -164,16 +165,23 @@ class Database:
             found = inspect(connection)
             present = [table for table in self._metadata.sorted_tables if found.has_table(table.name)]
             for table in present:
-                lacking = set(table.columns.keys()) - {
-                    column["name"] for column in found.get_columns(table.name)
-                }
-                if lacking:
-                    raise BrokerError(
-                        f"{self.address}: its table '{table.name}' is not InitPHP's, for it lacks "
-                        f"{', '.join(sorted(lacking))}: name another by option sql.table or sql.failed_table"
-                    )
+                self._check(table, found.get_columns(table.name))
         if len(present) < len(self._metadata.tables):
             self._written(engine, self._metadata.create_all)
+
+    def _check(self, table: Table, columns: list[ReflectedColumn]) -> None:
+        lacking = set(table.columns.keys()) - {column["name"] for column in columns}
+        if lacking:
+            raise BrokerError(
+                f"{self.address}: its table '{table.name}' is not InitPHP's, for it lacks "
+                f"{', '.join(sorted(lacking))}: name another by option sql.table or sql.failed_table"
+            )
+        zoned = [column["name"] for column in columns if getattr(column["type"], "timezone", False)]
+        if zoned:
+            raise BrokerError(
+                f"{self.address}: its table '{table.name}' has times with a time zone ({', '.join(zoned)}), "
+                "where InitPHP writes wall clocks: ALTER TABLE ... ALTER COLUMN ... TYPE TIMESTAMP(0)"
+            )
 
     def _written(self, engine: Engine, work: Callable[[Connection], T]) -> T:
         for pause in _REPEAT_AFTER_SECONDS:
