@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from babelqueue_spark.bindings.registry import BINDINGS
+
 DOCKER = Path(__file__).parent.parent / "docker"
 FILES = sorted(DOCKER.glob("*.yaml"))
 SERVICES = [
@@ -50,6 +52,7 @@ def test_the_image_installs_extras_that_are_there() -> None:
     project = tomllib.loads((DOCKER.parent / "pyproject.toml").read_text())["project"]
     extras = (DOCKER / "Dockerfile").read_text().partition("/source[")[2].partition("]")[0].split(",")
     assert set(extras) <= set(project["optional-dependencies"])
+    assert {entry.extra for entry in BINDINGS.values()} - set(extras) == {"sql"}  # part of postgresql
 
 
 def test_the_queues_of_the_emulator() -> None:

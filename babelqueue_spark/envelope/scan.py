@@ -140,7 +140,7 @@ def _is_value(text: bytes) -> bool:
 
 
 def too_big_numbers(text: bytes) -> list[int]:
-    """Where in `text`, JSON values end to end, a number stands, or may stand, that is no finite double."""
+    """Where in `text`, a JSON array, a number stands, or may stand, that is no finite double."""
     return [*_long_exponents(np.frombuffer(text, np.uint8)), *_endless_digits(text)]
 
 

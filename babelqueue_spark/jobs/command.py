@@ -130,7 +130,7 @@ def job(run: Job) -> Job:
     def main(arguments: list[str] | None = None) -> int:
         try:
             return run(arguments)
-        except (BabelQueueError, PySparkException, JobError) as error:
+        except (BabelQueueError, PySparkException, JobError, OSError) as error:
             print(f"{name}: {reason_of(error)}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from babelqueue_spark.bindings.base import outgoing
 from babelqueue_spark.jobs import drain
-from babelqueue_spark.jobs.command import Arguments, job
+from babelqueue_spark.jobs.command import Arguments, JobError, job
 from babelqueue_spark.options import write_options
 
 QUEUE = "shop"
@@ -55,14 +55,21 @@ BAD: dict[str, bytes] = {
 }
 
 
+def _clear(folder: Path) -> None:
+    """Make the folder anew; one that no demo has written to is left alone."""
+    if folder.exists() and any(folder.iterdir()) and not (folder / "queue.db").exists():
+        raise JobError(f"{folder} holds something that no demo wrote: name another --folder")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+
+
 @job
 def main(arguments: list[str] | None = None) -> int:
     """Run the demo; 0 when the sum is right."""
     parser = Arguments("demo", __doc__)
     parser.add_argument("--folder", default="build/demo", help="of queue and output (default: build/demo)")
     folder = Path(parser.parse_args(arguments).folder).absolute()
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    _clear(folder)
     url = f"sqlite:///{folder}/queue.db"
     spark = session()
     say(f"1. Publish {ENVELOPES:,} envelopes of {len(SCHEMAS)} URNs and {len(BAD)} bad messages")

@@ -225,7 +225,9 @@ def parse(arguments: list[str] | None) -> Drain:
     parser = Arguments("drain", __doc__)
     parser.add_broker(queue="one queue, or several with commas")
     target = parser.add_mutually_exclusive_group(required=True)
-    target.add_argument("--output", metavar="FOLDER", help="where each URN gets a folder of files")
+    target.add_argument(
+        "--output", metavar="FOLDER", type=place, help="where each URN gets a folder of files"
+    )
     target.add_argument("--namespace", metavar="SCHEMA", help="where each URN gets a table: [catalog.]schema")
     parser.add_argument("--format", default="parquet", help="of the files or tables (default: parquet)")
     parser.add_argument(

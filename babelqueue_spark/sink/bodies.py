@@ -69,7 +69,7 @@ def bodies(
     Raises:
         BabelQueueError: a row lacks what an envelope needs; names the row.
     """
-    kept = _texts_or_bytes(rows)
+    kept = received_of(rows)
     dead = pa.array([block is not None for block in blocks], pa.bool_())
     as_received = pc.and_(dead, pc.is_valid(kept))
     made = pc.invert(as_received) if wanted is None else pc.and_not(wanted, as_received)
@@ -87,7 +87,8 @@ def blocks_of(rows: pa.RecordBatch) -> Blocks:
     return [None] * rows.num_rows if column is None else column.to_pylist()
 
 
-def _texts_or_bytes(rows: pa.RecordBatch) -> pa.BinaryArray:
+def received_of(rows: pa.RecordBatch) -> pa.BinaryArray:
+    """The body that each row was read with, or null."""
     column = column_of(rows, "body")
     return pa.nulls(rows.num_rows, pa.binary()) if column is None else column.cast(pa.binary())
 

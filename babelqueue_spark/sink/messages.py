@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from babelqueue_spark.bindings import OUTGOING, BaseBinding
 from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.options import Options, seconds
-from babelqueue_spark.sink.bodies import Blocks, Stamp, blocks_of, bodies, column_of, texts_of
+from babelqueue_spark.sink.bodies import Blocks, Stamp, blocks_of, bodies, column_of, received_of, texts_of
+from babelqueue_spark.sink.bounds import within_bounds
 
 COLUMNS = (
     "job", "urn", "data", "trace_id", "queue", "attempts", "headers", "meta", "key", "delay", "deliver_at",
@@ -47,6 +48,10 @@ def to_messages(
     outgoing = pa.RecordBatch.from_arrays(
         [found, _headers(rows, binding), _keys(rows, binding), _delays(rows, binding)], schema=OUTGOING
     )
+    if "body" in rows.schema.names:
+        dead = pa.array([block is not None for block in blocks], pa.bool_())
+        received = pc.if_else(dead, received_of(rows), None)
+        outgoing = within_bounds(outgoing, received, physical, binding)
     if len(set(physical)) == 1:
         return {physical[0]: outgoing}
     targets = pa.array(physical)

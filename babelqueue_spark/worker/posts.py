@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
@@ -15,13 +14,12 @@ from babelqueue_spark.envelope import DEAD_LETTER_TYPE, dead_letter, set_attempt
 from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.options import Options
 from babelqueue_spark.sink.bodies import Stamp
+from babelqueue_spark.sink.bounds import within_bounds
 from babelqueue_spark.sink.messages import to_messages
 from babelqueue_spark.worker.deciding import Decisions, Output
 from babelqueue_spark.worker.ledger import POSTS
 from babelqueue_spark.worker.outcomes import Outcome
 from babelqueue_spark.worker.rows import Rows
-
-logger = logging.getLogger(__name__)
 
 _OUTPUTS = pa.schema(
     [
@@ -55,17 +53,12 @@ def by_target(posts: pa.RecordBatch, options: Options, binding: BaseBinding) -> 
 
     Where dead letters go is said by the options of now: one that was wrong can be mended.
     """
-    messages = posts.select(OUTGOING.names)
-    targets = _rows_by_target(posts, options, binding)
-    return {target: messages.take(pa.array(rows)) for target, rows in targets.items()}
-
-
-def _rows_by_target(posts: pa.RecordBatch, options: Options, binding: BaseBinding) -> dict[str, list[int]]:
     targets: dict[str, list[int]] = {}
     places = zip(posts.column("queue").to_pylist(), posts.column("dead").to_pylist(), strict=True)
     for row, (queue, dead) in enumerate(places):
         targets.setdefault(_dead_letter_queue(queue, options, binding) if dead else queue, []).append(row)
-    return targets
+    messages = posts.select(OUTGOING.names)
+    return {target: messages.take(pa.array(rows)) for target, rows in targets.items()}
 
 
 def _dead_letter_queue(queue: str, options: Options, binding: BaseBinding) -> str:
@@ -108,31 +101,8 @@ def _dead_letters(rows: Rows, decisions: Decisions, options: Options, binding: B
     annotated = pa.array([decisions.verdicts[row].annotated for row in chosen], pa.bool_())
     bodies = pc.if_else(annotated, dead_letter(received, pa.array(blocks, DEAD_LETTER_TYPE)), received)
     posts = _posts(rows, chosen, bodies, [0] * len(chosen), binding, dead=True)
-    return _within_bounds(posts, received, options, binding)
-
-
-def _within_bounds(
-    posts: pa.RecordBatch, received: pa.Array, options: Options, binding: BaseBinding
-) -> pa.RecordBatch:
-    """Dead letters; those that their blocks make larger than the queue takes are as they were received."""
-    messages = posts.select(OUTGOING.names)
-    targets = _rows_by_target(posts, options, binding)
-    refused = {
-        rows[place]
-        for target, rows in targets.items()
-        for place in binding.too_large(target, messages.take(pa.array(rows)))
-    }
-    if not refused:
-        return posts
-    logger.warning(
-        "%d dead letters have no block, which would make them larger than %s takes: why they failed is said "
-        "by the log alone",
-        len(refused),
-        " or ".join(sorted(targets)),
-    )
-    kept = pa.array([row not in refused for row in range(len(posts))], pa.bool_())
-    column = posts.schema.get_field_index("body")
-    return posts.set_column(column, POSTS.field("body"), pc.if_else(kept, posts.column(column), received))
+    targets = [_dead_letter_queue(rows.queues[row], options, binding) for row in chosen]
+    return within_bounds(posts, received, targets, binding)
 
 
 def _posts(

@@ -208,6 +208,15 @@ def test_times_with_a_time_zone_are_refused(postgresql_server: PostgresServer) -
         binding.backlog("orders")
 
 
+def test_columns_of_ones_own_may_have_a_time_zone(postgresql_server: PostgresServer) -> None:
+    table = f"others_{uuid.uuid4().hex}"
+    run(postgresql_server.url, POSTGRES_JOBS.replace("jobs", table))
+    run(postgresql_server.url, f"ALTER TABLE {table} ADD inserted_at TIMESTAMPTZ DEFAULT now()")
+    config = BindingConfig(url=postgresql_server.url, client_options={"table": table})
+    with SqlBinding(config) as binding:
+        assert binding.publish("orders", outgoing([b"a"])) == 1
+
+
 def test_a_body_that_does_not_fit_is_refused_and_not_cut(
     connect: Connect, mariadb_server: MariaDbServer
 ) -> None:

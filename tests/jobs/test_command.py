@@ -104,6 +104,28 @@ def test_a_secret_is_given_by_reference(run: Run, secret: list[str]) -> None:
     assert "s3cret" not in done.err
 
 
+def test_files_are_named_without_secrets(run: Run) -> None:
+    done = run("drain", "--url", "redis://host", "--queue", "q", "--output", "s3://AKIA:s3cret@bucket/x")
+    assert done.code == 2
+    assert "s3cret" not in done.err
+
+
+def test_a_page_that_cannot_be_written_is_one_line(spark: Any, run: Run, tmp_path: Path) -> None:
+    queue = ("--url", f"sqlite:///{tmp_path}/queue.db", "--queue", "orders.dlq")
+    done = run("dead_letters", *queue, "--html", str(tmp_path / "missing" / "page.html"))
+    assert done.code == 1
+    assert len(done.err.splitlines()) == 1
+    assert "page.html" in done.err
+
+
+def test_a_folder_of_others_is_no_place_for_a_demo(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+    done = run("demo", "--folder", str(tmp_path))
+    assert done.code == 1
+    assert "name another --folder" in done.err
+    assert (tmp_path / "mine").exists()
+
+
 def test_options_in_a_file(run: Run, tmp_path: Path) -> None:
     options = tmp_path / "orders.options"
     options.write_text(f"# of the shop\n--url sqlite:///{tmp_path}/queue.db\n--queue 'a queue'  # ours\n")

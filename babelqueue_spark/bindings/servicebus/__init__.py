@@ -193,7 +193,10 @@ class ServiceBusBinding(Binding):
         """Those that do not fit into a batch of their own."""
         made = self._entries(queue, messages)
         with self._links.explained(queue):
-            return [row for row, entry in enumerate(made) if not _added(self._empty_batch(queue), entry)]
+            sender, limit = self._links.sender(queue), self._limit(queue)
+            return [
+                row for row, entry in enumerate(made) if not _added(sender.create_message_batch(limit), entry)
+            ]
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
         """By peek; without what this binding holds."""
@@ -342,20 +345,21 @@ class ServiceBusBinding(Binding):
         except UnsendableError as error:
             raise self._links.error(str(error), queue) from None
 
-    def _empty_batch(self, queue: str) -> ServiceBusMessageBatch:
-        sender = self._links.sender(queue)
-        return sender.create_message_batch(sender.create_message_batch().max_size_in_bytes - _UNMEASURED)
+    def _limit(self, queue: str) -> int:
+        """Bytes of the largest batch, and so of the largest message."""
+        return self._links.sender(queue).create_message_batch().max_size_in_bytes - _UNMEASURED
 
     def _split(self, group: Iterable[Entry], queue: str) -> Iterator[ServiceBusMessageBatch]:
-        batch = self._empty_batch(queue)
+        sender, limit = self._links.sender(queue), self._limit(queue)
+        batch = sender.create_message_batch(limit)
         for entry in group:
             if len(batch) and not _added(batch, entry):
                 yield batch
-                batch = self._empty_batch(queue)
+                batch = sender.create_message_batch(limit)
             if not len(batch) and not _added(batch, entry):
                 raise self._links.error(
                     f"{entry.label} cannot be sent: with its properties it is larger than "
-                    f"{batch.max_size_in_bytes:,} bytes: keep large data elsewhere and send its address",
+                    f"{limit:,} bytes: keep large data elsewhere and send its address",
                     queue,
                 )
         yield batch

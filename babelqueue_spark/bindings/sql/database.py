@@ -55,7 +55,8 @@ _ADVICE = (
         "it has no connection left: each reader and writer takes one; raise its limit or lower numPartitions",
     ),
     (
-        r"certificate|CERTIFICATE|\[(SSL|X509): |support SSL|\(2026,|No such file",
+        r"certificate (verify failed|file)|valid client certificate|private key file|support SSL"
+        r"|\[(SSL|X509): |^\(2026,|^\[Errno 2\] ",
         "TLS failed: check the files that the URL's query names, and that the server speaks TLS",
     ),
     (
@@ -176,11 +177,16 @@ class Database:
                 f"{self.address}: its table '{table.name}' is not InitPHP's, for it lacks "
                 f"{', '.join(sorted(lacking))}: name another by option sql.table or sql.failed_table"
             )
-        zoned = [column["name"] for column in columns if getattr(column["type"], "timezone", False)]
+        zoned = [
+            column["name"]
+            for column in columns
+            if column["name"] in table.columns and getattr(column["type"], "timezone", False)
+        ]
         if zoned:
             raise BrokerError(
                 f"{self.address}: its table '{table.name}' has times with a time zone ({', '.join(zoned)}), "
-                "where InitPHP writes wall clocks: ALTER TABLE ... ALTER COLUMN ... TYPE TIMESTAMP(0)"
+                "where InitPHP writes wall clocks: ALTER TABLE ... ALTER COLUMN ... TYPE TIMESTAMP(0) USING "
+                "... AT TIME ZONE with that of sql.time_zone"
             )
 
     def _written(self, engine: Engine, work: Callable[[Connection], T]) -> T:
