@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from contextlib import nullcontext
 from functools import reduce
 from operator import and_, or_
 
@@ -32,18 +33,21 @@ def main(arguments: list[str] | None = None) -> int:
     given = parse(arguments)
     options = {"url": given.url, **dict(given.option)}
     read_options({**options, "queue": given.queue})
-    result = redrive(
-        session(f"redrive {given.queue}"),
-        options,
-        given.queue,
-        to=given.to,
-        where=condition(given),
-        limit=given.limit,
-        poison=given.poison,
-        bypass=given.bypass,
-        dry_run=given.dry_run,
-    )
-    report(Console(), result, dry_run=given.dry_run)
+    spark = session(f"redrive {given.queue}")
+    console = Console()
+    with console.status(f"looking through {given.queue}") if console.is_terminal else nullcontext():
+        result = redrive(
+            spark,
+            options,
+            given.queue,
+            to=given.to,
+            where=condition(given),
+            limit=given.limit,
+            poison=given.poison,
+            bypass=given.bypass,
+            dry_run=given.dry_run,
+        )
+    report(console, result, dry_run=given.dry_run)
     return 0
 
 
