@@ -34,8 +34,10 @@ Options, as ``pulsar.<name>``:
 
 from __future__ import annotations
 
+import gc
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pulsar
@@ -135,13 +137,14 @@ class PulsarBinding(Binding):
         self._stop_watching(queue)
         self._stand_by(queue)
         inbox = self._inbox(queue, messages)
-        try:
-            units = self._claim(inbox, queue, messages, max_bytes)
-        except BrokerError:
-            self._close(queue)
-            raise
-        self._close_if_settled(queue)
-        return claimed(units, inbox.holder) if units else empty_deliveries()
+        with _collector_at_rest():
+            try:
+                units = self._claim(inbox, queue, messages, max_bytes)
+            except BrokerError:
+                self._close(queue)
+                raise
+            self._close_if_settled(queue)
+            return claimed(units, inbox.holder) if units else empty_deliveries()
 
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
         """By entry, which takes all messages of a producer's batch, in one call or several.
@@ -290,6 +293,18 @@ class PulsarBinding(Binding):
     def _stop_watching(self, queue: str) -> None:
         if queue in self._watches:
             self._watches.pop(queue).close()
+
+
+@contextmanager
+def _collector_at_rest() -> Iterator[None]:
+    """For making many objects that live and hold no cycles: walking them again and again took a quarter."""
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
 
 
 def _by_claim(claims: Sequence[Claim], places: Sequence[int]) -> dict[Claim, set[int]]:
