@@ -14,7 +14,7 @@ from babelqueue.codec import EnvelopeCodec
 from babelqueue.redis_transport import RedisTransport
 
 from babelqueue_spark.options import write_options
-from bench.table import Row, rate, row, steady_rate
+from bench.table import Row, rate, read_progress, row, steady_rate
 from tests.servers import RedisServer
 from tests.streams import outgoing
 
@@ -97,21 +97,11 @@ def read(
     spark: Any, url: str, queue: str, redis: client.Redis, bodies: list[bytes], folder: Path, repeats: int
 ) -> tuple[float, float]:
     """Messages a second of the batches after the first, and the largest worker in MiB."""
+    options = {"maxMessagesPerTrigger": PER_TRIGGER, "maxBytesPerTrigger": "1g"}
     progress = []
     for _ in range(repeats):
         push(redis, queue, bodies)
-        query = (
-            spark.readStream.format("babelqueue")
-            .options(url=url, queue=queue, journalLocation=str(folder / "journal"))
-            .options(maxMessagesPerTrigger=PER_TRIGGER, maxBytesPerTrigger="1g")
-            .load()
-            .writeStream.format("noop")
-            .option("checkpointLocation", str(folder / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        progress += query.recentProgress
+        progress += read_progress(spark, url, queue, folder, **options)
     return steady_rate(progress), largest_worker()
 
 

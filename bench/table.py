@@ -48,6 +48,11 @@ def steady_rate(progress: list[Any]) -> float:
 
 def read_rate(spark: Any, url: str, queue: str, folder: Path, **options: Any) -> float:
     """Messages a second that a stream reads from a queue into nothing, in the batches after the first."""
+    return steady_rate(read_progress(spark, url, queue, folder, **options))
+
+
+def read_progress(spark: Any, url: str, queue: str, folder: Path, **options: Any) -> list[Any]:
+    """What Spark says of the batches of a stream that reads what is in a queue into nothing."""
     query = (
         spark.readStream.format("babelqueue")
         .options(url=url, queue=queue, journalLocation=str(folder / "journal"), **options)
@@ -58,7 +63,8 @@ def read_rate(spark: Any, url: str, queue: str, folder: Path, **options: Any) ->
         .start()
     )
     query.awaitTermination()
-    return steady_rate(query.recentProgress)
+    progress: list[Any] = query.recentProgress
+    return progress
 
 
 def show(rows: list[Row]) -> int:
