@@ -39,14 +39,14 @@ class Envelope(msgspec.Struct, gc=False):
     attempts: int
 
 
-def body(number: int, note: int = 60) -> bytes:
-    """A canonical body of about 360 bytes and a note of so many more."""
+def body(number: int, note: int = 60, items: int = 1) -> bytes:
+    """A canonical body of about 330 bytes, a note of so many more, and items of 25 bytes each."""
     data = {
         "order_id": number,
         "amount": 99.9,
         "customer": str(uuid.uuid4()),
         "note": "größe " + "x" * note,
-        "items": [{"sku": f"a{number}", "n": 2}],
+        "items": [{"sku": f"a{number}", "n": 2}] * items,
     }
     envelope = EnvelopeCodec.make("urn:babel:orders:created", data, queue="orders")
     return EnvelopeCodec.encode(envelope).encode()
@@ -69,6 +69,7 @@ def rows() -> list[Row]:
         *of_size("240-byte", [small(number) for number in range(BODIES)], floors=False),
         *of_size("420-byte", bodies, floors=True),
         *of_size("4-kB", [body(number, 3600) for number in range(BODIES // 10)], floors=False),
+        *of_size("three-item", [body(number, items=3) for number in range(BODIES // 10)], floors=False),
         *of_kind(bodies),
     ]
 

@@ -178,7 +178,7 @@ def without_surrogates(text: str) -> str:
 
 def has_lone_surrogate(text: str) -> bool:
     """Whether a string of the JSON `text` escapes half a surrogate pair, which no UTF-8 can hold."""
-    return any(escape.lastgroup == "lone" for escape in _ESCAPE.finditer(text))
+    return "\\u" in text and any(escape.lastgroup == "lone" for escape in _ESCAPE.finditer(text))
 
 
 def is_utf8(text: bytes) -> bool:
