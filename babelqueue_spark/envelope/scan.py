@@ -4,6 +4,7 @@ Each function may name more rows than it has to, never fewer. Everything here is
 texts, and looks at their bytes in windows that stay in the processor's cache.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,8 +30,8 @@ _DIGITS_TO_ZERO = bytes(ord("0") if byte in b"0123456789" else 1 for byte in ran
 # pages are faulted in anew: a fifth of the time. A larger block, once freed, raises the size that it keeps.
 np.empty(8 * _SLICE_BYTES, np.uint8)
 
-_skim_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _skim = msgspec.json.Decoder(msgspec.Raw).decode
+_NO_VALUE = (msgspec.DecodeError, RecursionError)
 
 
 def octets_of(texts: Any) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
@@ -63,15 +64,11 @@ def slices(texts: Any) -> Iterator[tuple[int, Any]]:
 
 
 def suspects(texts: Any, limit: int) -> list[int]:
-    """The rows of the binary array `texts` that a quick look does not prove to be sound.
+    """The rows of `texts`, a binary array, each beginning as an object, that may not be sound JSON.
 
     Sound is one JSON value, of finite numbers only, nested no deeper than `limit`.
     """
-    joined, lengths = _joined(texts)
-    rows = {*deep_rows(texts, limit), *_rows_at(too_big_numbers(joined), lengths)}
-    if not _are_values(joined, lengths):
-        rows.update(row for row, text in enumerate(texts.to_pylist()) if not _is_value(text))
-    return sorted(rows)
+    return sorted({*_no_values(texts), *too_big_rows(texts), *_deep_rows(texts, limit)})
 
 
 def may_repeat_keys(texts: Any) -> list[int]:
@@ -107,44 +104,56 @@ def _has_equal(keys: list[bytes]) -> bool:
     return len({*keys}) < len(keys)
 
 
-def too_big_rows(texts: Any) -> set[int]:
-    """The rows of the binary array `texts` that may have a number that is no finite double."""
-    joined, lengths = _joined(texts)
-    return {*_rows_at(too_big_numbers(joined), lengths)}
-
-
-def _joined(texts: Any) -> tuple[bytes, NDArray[np.int32]]:
-    """The texts as a JSON array without spaces, and their lengths."""
-    [joined] = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), b",")
-    return b"".join((b"[", joined.as_buffer(), b"]")), pc.binary_length(texts).to_numpy()
-
-
-def _rows_at(places: list[int], lengths: NDArray[np.int32]) -> list[int]:
-    """The rows that these places of the joined text belong to."""
-    rows: list[int] = np.searchsorted(np.cumsum(lengths + 1), places).tolist()
-    return rows
-
-
-def _are_values(joined: bytes, lengths: NDArray[np.int32]) -> bool:
-    """Whether texts of these lengths, `joined` as an array, are surely a JSON value each."""
+def _no_values(texts: Any) -> list[int]:
+    """The rows that are not one JSON value, as far as msgspec sees without reading it."""
+    found = texts.to_numpy(zero_copy_only=False).tolist()
     try:
-        values = _skim_list(joined)
-    except (msgspec.DecodeError, RecursionError):
-        return False
-    return [*map(len, values)] == [*lengths.tolist()]
+        deque(map(_skim, found), maxlen=0)
+    except _NO_VALUE:
+        return [row for row, text in enumerate(found) if not _is_value(text)]
+    return []
 
 
 def _is_value(text: bytes) -> bool:
     try:
         _skim(text)
-    except (msgspec.DecodeError, RecursionError):
+    except _NO_VALUE:
         return False
     return True
 
 
-def too_big_numbers(text: bytes) -> list[int]:
-    """Where in `text`, a JSON array, a number stands, or may stand, that is no finite double."""
-    return [*_long_exponents(np.frombuffer(text, np.uint8)), *_endless_digits(text)]
+def _deep_rows(texts: Any, limit: int) -> list[int]:
+    """The rows that have brackets enough to be nested deeper than `limit`."""
+    if not len(texts) or pc.max(pc.binary_length(texts)).as_py() <= limit:
+        return []
+    octets, bounds = octets_of(texts)
+    opening = bounds[0] + places(octets[bounds[0] : bounds[-1]], _opens, reach=0)
+    rows: list[int] = np.flatnonzero(np.diff(np.searchsorted(opening, bounds)) > limit).tolist()
+    return rows
+
+
+def _opens(octets: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Where there is a `{` or a `[`."""
+    found: NDArray[np.bool_] = (octets | 0x20) == ord("{")
+    return found
+
+
+def may_be_deep(text: bytes, limit: int) -> bool:
+    """Whether `text` has brackets enough to be nested deeper than `limit`."""
+    return len(text) > limit and text.count(b"[") + text.count(b"{") > limit
+
+
+def too_big_rows(texts: Any) -> set[int]:
+    """The rows of `texts`, as for `suspects`, that may have a number that is no finite double."""
+    octets, bounds = octets_of(texts)
+    found = too_big_numbers(octets[bounds[0] : bounds[-1]])
+    rows: list[int] = (np.searchsorted(bounds - bounds[0], found, side="right") - 1).tolist()
+    return {*rows}
+
+
+def too_big_numbers(octets: NDArray[np.uint8]) -> list[int]:
+    """Where in the text of JSON objects a number stands, or may stand, that is no finite double."""
+    return [*_long_exponents(octets), *_endless_digits(octets)]
 
 
 def _long_exponents(octets: NDArray[np.uint8]) -> Iterator[int]:
@@ -184,29 +193,12 @@ def places(
     return np.concatenate(found) if found else np.empty(0, np.intp)
 
 
-def _endless_digits(text: bytes) -> Iterator[int]:
+def _endless_digits(octets: NDArray[np.uint8]) -> Iterator[int]:
     """Where there are more digits in a row than a finite double needs."""
-    sample = text[::_STRIDE].translate(_DIGITS_TO_ZERO)
+    sample = octets[::_STRIDE].tobytes().translate(_DIGITS_TO_ZERO)
     first = sample.find(_DIGITS_IN_A_ROW)
     while first >= 0:
-        if text[first * _STRIDE : (first + len(_DIGITS_IN_A_ROW) - 1) * _STRIDE].isdigit():
-            yield first * _STRIDE
+        begin = first * _STRIDE
+        if octets[begin : begin + (len(_DIGITS_IN_A_ROW) - 1) * _STRIDE].tobytes().isdigit():
+            yield begin
         first = sample.find(_DIGITS_IN_A_ROW, first + 1)
-
-
-def may_be_deep(text: bytes, limit: int) -> bool:
-    """Whether `text` has brackets enough to be nested deeper than `limit`."""
-    return len(text) > limit and text.count(b"[") + text.count(b"{") > limit
-
-
-def deep_rows(texts: Any, limit: int) -> list[int]:
-    """The rows of the binary array `texts` that have brackets enough to be nested deeper than `limit`."""
-    lengths = pc.binary_length(texts).to_numpy()
-    if not len(lengths) or lengths.max() <= limit:
-        return []
-    octets, bounds = octets_of(texts)
-    opening = places(
-        octets[bounds[0] : bounds[-1]], lambda window: (window | 0x20) == ord("{"), reach=0
-    )  # and [
-    rows: list[int] = np.flatnonzero(np.diff(np.searchsorted(opening, bounds - bounds[0])) > limit).tolist()
-    return rows
