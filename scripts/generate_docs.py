@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 
 from babelqueue_spark.bindings import BINDINGS, binding_class
-from babelqueue_spark.jobs.__main__ import JOBS
 
 DOCS = Path(__file__).parent.parent / "docs"
 PART = re.compile(r"(<!-- generated: ([\w ]+) -->\n).*?(<!-- end -->)", re.S)
+ENTRY = re.compile(r"(.+?)(?: \((.+?)\))?: (.+)")
 NAMES = {
     "sql": "SQL",
     "redis": "Redis",
@@ -28,7 +29,7 @@ def capabilities() -> str:
     """A row a broker, a column a capability."""
     heads = ("broker", "extra", "delay", "browse", "order", "key", "headers")
     heads += ("durable receipts", "publish once", "native dead letters")
-    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    rows = []
     for broker, entry in BINDINGS.items():
         can = binding_class(broker).capabilities
         delay = longest(can.max_delay)
@@ -36,8 +37,15 @@ def capabilities() -> str:
         flags_at_the_end = (can.durable_receipts, can.publish_once, can.native_dead_letters)
         cells = [f"[{NAMES[broker]}]({broker}.md)", f"`{entry.extra}`", delay, can.browse]
         cells += ["yes" if flag else "no" for flag in (*flags, *flags_at_the_end)]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append(cells)
+    return table(heads, rows)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [[cell.replace("|", r"\|") for cell in row] for row in (heads, *rows)]
+    first, *others = [f"| {' | '.join(cells)} |" for cells in lines]
+    return "\n".join([first, "|---" * len(heads) + "|", *others])
 
 
 def longest(delay: int | None) -> str:
@@ -48,6 +56,29 @@ def longest(delay: int | None) -> str:
     return f"up to {seconds // 86_400} days" if seconds >= 86_400 else f"up to {seconds} s"
 
 
+def features(broker: str) -> str:
+    """A row a feature of a broker."""
+    rows = [(name, meaning) for name, _, meaning in entries(broker, "Features")]
+    return table(("feature", NAMES[broker]), rows)
+
+
+def options(broker: str) -> str:
+    """A row an option of a broker, or several that belong together."""
+    rows = [
+        (", ".join(f"`{broker}.{name}`" for name in names.split(", ")), default, meaning)
+        for names, default, meaning in entries(broker, "Options")
+    ]
+    return table(("option", "default", "meaning"), rows)
+
+
+def entries(broker: str, section: str) -> list[tuple[str, str, str]]:
+    """Names, default and meaning of each entry in a section of a binding's docstring."""
+    docstring = import_module(f"babelqueue_spark.bindings.{broker}").__doc__ or ""
+    text = re.findall(rf"^{section}.*:\n((?:    .*\n)+)", docstring, re.M)[0]
+    lines = re.sub(r"\n {8}", " ", text).splitlines()
+    return [ENTRY.findall(line.strip())[0] for line in lines]
+
+
 def job(name: str) -> str:
     """What `--help` of a job says of it."""
     text = inspect.cleandoc(import_module(f"babelqueue_spark.jobs.{name}").__doc__ or "")
@@ -56,10 +87,23 @@ def job(name: str) -> str:
     )
 
 
+PARTS: dict[str, Callable[..., str]] = {
+    "capabilities": capabilities,
+    "features": features,
+    "options": options,
+    "job": job,
+}
+
+
+def part(name: str) -> str:
+    """A generated part, by what its marker says."""
+    kind, *of = name.split()
+    return PARTS[kind](*of)
+
+
 def generated(page: str) -> str:
     """A page with its generated parts made anew."""
-    parts = {"capabilities": capabilities, **{f"job {name}": (lambda name=name: job(name)) for name in JOBS}}
-    return PART.sub(lambda match: f"{match[1]}\n{parts[match[2]]().strip()}\n\n{match[3]}", page)
+    return PART.sub(lambda match: f"{match[1]}\n{part(match[2]).strip()}\n\n{match[3]}", page)
 
 
 def main() -> None:

@@ -1,29 +1,37 @@
 """ActiveMQ Artemis over AMQP 1.0: anycast queues.
 
-=================== =========================================================================
-Feature             Artemis
-=================== =========================================================================
-Claim               by a link with credit for what is wanted; back when its connection ends
-Receipts            of one connection: nobody else can acknowledge
-Order               as published, for one claimer
-Delay               any, by scheduled delivery
-Headers, keys       application properties with those of the contract; message groups
-Browse              exact
-Publish once        no; a repeated batch has the same `meta.id`, by which the broker can drop it
-Native dead letters by the broker's own address settings; ours go to `<queue>.dlq`, or
-                    `<queue>.failed`
-=================== =========================================================================
+Connection string: `artemis://[user:password@]host:port`, `artemis+ssl://` for TLS. Queues are anycast, and
+made where they are missing if the broker allows; `address::queue` names a queue of another address.
 
-Connection string: ``artemis://[user:password@]host:port``, ``artemis+ssl://`` for TLS. Queues are anycast,
-and made where they are missing if the broker allows; ``address::queue`` names a queue of another address.
+`docs/brokers/artemis.md` has what follows as tables, and says more.
 
-Options, as ``artemis.<name>``:
+Features:
+    claim: by a link of AMQP 1.0 with credit for what is wanted; nothing is sent ahead
+    acknowledge: delivery by delivery, after the journal is written; an answer of the broker ends it
+    a reader dies: its claims come back at once, as its connection ends
+    receipts: of the connection that claimed: a retried task cannot acknowledge for it
+    order: as published, for one claimer; released messages go back to their places
+    delay: milliseconds, without limit, by scheduled delivery (`x-opt-delivery-time`)
+    headers: application properties
+    key: the message group (`group-id`, which JMS calls `JMSXGroupID`)
+    browse: exact: what is ready, in order, without what anybody has claimed
+    publish once: no markers; a replayed batch has the same ids, by which the broker can drop it. See
+        *Duplicates*
+    dead letters: queue `<queue>.dlq`; `<queue>.failed` with `deadLetterStyle=initphp`. The broker's own
+        `dead-letter-address` goes on working for other consumers
+    `delivery` column: `id` is the message id, which producers choose; `count` the delivery count + 1 where
+        that is above 0, else unknown; `enqueued_at` the broker's time where it stamps messages
+        (`enable-ingress-timestamp`), else the creation time; `key` the message group
+    `attempts` column: the larger of the body's count and the delivery count
 
-- ``timeout``: seconds until the broker must have answered, 30.
-- ``duplicate_detection``: ``true`` publishes with `meta.id` as the id by which the broker drops repeats;
-  ``false``.
-- ``time_to_live_ms``: after which messages that are published expire.
-- ``ssl_ca_certs``, ``ssl_certfile``, ``ssl_keyfile``, ``ssl_password``, ``ssl_check_hostname``: for TLS.
+Options, as `artemis.<name>`:
+    timeout (30): seconds until the broker must have answered
+    duplicate_detection (`false`): publish with the ids by which the broker drops repeats; see *Duplicates*
+    time_to_live_ms: milliseconds after which a published message expires; the broker then moves it to its
+        `expiry-address`
+    ssl_ca_certs (the system's): with `artemis+ssl://` only; paths on the driver and on the executors
+    ssl_certfile, ssl_keyfile, ssl_password: a client's certificate
+    ssl_check_hostname (`true`): whether the broker's certificate must name its host
 """
 
 from __future__ import annotations

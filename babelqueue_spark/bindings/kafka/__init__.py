@@ -1,30 +1,38 @@
 """Apache Kafka topics, read by offsets.
 
-=================== =========================================================================
-Feature             Kafka
-=================== =========================================================================
-Read                by offsets, which Spark's checkpoint keeps: no journal, nothing is claimed
-Order               within a partition
-Delay               by retry tiers, as exact as their delays; without tiers none
-Headers, keys       headers with those of the contract; the record's key
-Browse              exact: every record that the topic still has
-Publish once        by a transaction that also commits the batch's marker
-Native dead letters no; ours go to `<topic>.dlq`, or `<topic>.failed`
-=================== =========================================================================
+Connection string: `kafka://host:port`, several hosts with commas between, or those bare with `broker` =
+`kafka`. A queue is a topic. Topics are made by the broker where it may.
 
-Connection string: ``kafka://host:port``, several hosts with commas between, or those bare with
-``broker`` = ``kafka``. A queue is a topic. Topics are made by the broker where it may.
+`docs/brokers/kafka.md` has what follows as tables, and says more.
 
-Options, as ``kafka.<name>``:
+Features:
+    read: by offsets, which stand in Spark's own offsets: a replay reads the same records from Kafka
+    journal: none: `journalLocation` is not needed, and passed over where it is given
+    a reader dies: the task or the batch is repeated; nobody else is concerned
+    order: within a partition
+    delay: by retry tiers, as long as the longest one; without tiers none
+    headers: record headers
+    key: the record's key, as UTF-8
+    browse: `spark.read` reads ranges: `startingOffsets`, `endingOffsets`
+    publish once: by a transaction that also commits a marker; see *Writing once*
+    dead letters: topic `<topic>.dlq`; `<topic>.failed` with `deadLetterStyle=initphp`
+    `delivery` column: `id` is `partition:offset`, `enqueued_at` the record's time, `key` the key; `count` and
+        `redelivered` are null
+    `attempts` column: what the header `bq-attempts` says where it is a number, even when it is less, else the
+        body
 
-- ``retry_tiers_ms``: the delays of ``<topic>.retry.1`` and those after it, ascending, with commas between,
-  or ``default`` for 5000,30000,300000,1800000. Delayed messages and retries wait there; a tier that is read
-  as a queue gives what is due.
-- ``group.id``: ``babelqueue-spark``; its committed offsets tell monitors how far a stream is.
-- ``timeout_seconds``: 30; until the broker must have answered.
-- whatever librdkafka takes for security (``security.protocol``, ``sasl.*``, ``ssl.*``), producers
-  (``compression.type``, ``linger.ms``, ``partitioner``, …), fetches (``isolation.level``, ``fetch.*``) and
-  sockets, by its own names.
+Options, as `kafka.<name>`:
+    retry_tiers_ms: delays of `<topic>.retry.1` and so on, ascending, with commas between; `default` is
+        5000,30000,300000,1800000
+    group.id (`babelqueue-spark`): whose offsets monitors look at; name one for each query
+    timeout_seconds (30): until the broker must have answered, or confirmed
+    security.protocol, sasl.*, ssl.*: login and TLS, as librdkafka calls them; `env:NAME` and `file:/path`
+        keep secrets out of plans
+    compression.type, linger.ms, message.max.bytes, partitioner: of producers, these and others, as
+        librdkafka calls them
+    fetch.*, socket.*: of consumers and connections, these and others, as librdkafka calls them
+    isolation.level (`read_committed`): `read_uncommitted` shows what transactions have not committed, or have
+        aborted
 """
 
 from __future__ import annotations

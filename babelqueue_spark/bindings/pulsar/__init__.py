@@ -1,35 +1,43 @@
 """Apache Pulsar topics, plain and partitioned, by a Shared subscription.
 
-=================== =========================================================================
-Feature             Pulsar
-=================== =========================================================================
-Claim               by a consumer of the subscription; back when its connection ends
-Receipts            durable: another process may acknowledge, by the message's id
-Order               none: a Shared subscription deals messages out
-Delay               milliseconds, as exact as the broker's tick (a second by default)
-Headers, keys       properties with those of the contract; the partition key
-Browse              exact, by a reader, with the admin endpoint; without it intrusive: messages
-                    are taken, and put back uncounted
-Publish once        no; a repeated batch has the same `meta.id`
-Native dead letters by the consumers' own policy; ours go to `<queue>.dlq`, or `<queue>.failed`
-=================== =========================================================================
+Connection string: `pulsar://host:port` or `pulsar+ssl://host:port`, several hosts with commas between. A
+queue is a topic of `persistent://public/default/`, or a whole topic name. Subscription and topic are made
+where they are missing, by readers and writers.
 
-Connection string: ``pulsar://host:port`` or ``pulsar+ssl://host:port``, several hosts with commas between.
-A queue is a topic of ``persistent://public/default/``, or a whole topic name. Subscription and topic are
-made where they are missing, by readers and writers.
+`docs/brokers/pulsar.md` has what follows as tables, and says more.
 
-Options, as ``pulsar.<name>``:
+Features:
+    claim: by a consumer of the Shared subscription `babelqueue`, with up to 5000 messages sent ahead
+    acknowledge: by message id, after the journal is written, with an answer of the broker
+    a reader dies: its claims come back at once, as its connection ends
+    receipts: durable: another process acknowledges by the message's id
+    order: none: a Shared subscription deals messages out
+    delay: milliseconds, without limit, as exact as the broker's tick (`delayedDeliveryTickTimeMillis`, a
+        second by default)
+    headers: properties
+    key: the partition key
+    browse: with `pulsar.admin_url` exact, by a reader; without it intrusive: takes the messages and puts them
+        back, uncounted, and while it runs nobody else gets them. See *Browsing*
+    publish once: no: a replayed batch is published again, with the same `meta.id`
+    dead letters: topic `<queue>.dlq`; `<queue>.failed` with `deadLetterStyle=initphp`. A consumer's own
+        dead-letter policy goes on working
+    `delivery` column: `id` is `ledger:entry:partition:place in the batch`, `count` the redelivery count + 1
+        where that is above 0, else unknown, `enqueued_at` the publish time, `key` the partition key
+    `attempts` column: the larger of the sender's count (`bq-attempts`, else the body's) and the redelivery
+        count
 
-- ``subscription``: ``babelqueue``. ``topic_prefix``: precedes the queue's name, such as
-  ``persistent://shop/eu/``.
-- ``token``: a JSON web token to log in with.
-- ``admin_url``: the broker's HTTP endpoint, which tells how large a large backlog is, and where a browse
-  has to begin.
-- ``batching``: ``true`` joins messages to batches, which is faster, but the broker gives a batch out and
-  takes it back as a whole; ``false``.
-- ``operation_timeout_seconds``, ``connection_timeout_ms``: 15, 10000.
-- ``tls_trust_certs_file_path``, ``tls_certificate_file_path``, ``tls_private_key_file_path``,
-  ``tls_validate_hostname``: for TLS.
+Options, as `pulsar.<name>`:
+    subscription (`babelqueue`): the Shared subscription
+    topic_prefix: precedes the queue's name, such as `persistent://shop/eu/`
+    token: a JSON web token; `env:NAME` and `file:/path` keep it out of plans
+    admin_url: `http://host:8080`, to know how large a large backlog is, and to browse without taking
+    batching (`false`): join messages to batches; see *Batches*
+    operation_timeout_seconds, connection_timeout_ms (15, 10000): until the broker must have answered, and a
+        connection be made
+    tls_trust_certs_file_path (certifi's): with `pulsar+ssl://` or an `https://` admin URL only; paths on the
+        driver and on the executors
+    tls_certificate_file_path, tls_private_key_file_path: a client's certificate, to log in with
+    tls_validate_hostname (`true`): whether the broker's certificate must name its host
 """
 
 from __future__ import annotations

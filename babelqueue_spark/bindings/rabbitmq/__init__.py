@@ -1,31 +1,40 @@
 """RabbitMQ queues over AMQP 0-9-1, classic and quorum.
 
-=================== =========================================================================
-Feature             RabbitMQ
-=================== =========================================================================
-Claim               by a consumer whose prefetch is the limit; back when its connection ends
-Receipts            of one connection: nobody else can acknowledge
-Order               as published, for one claimer
-Delay               up to 40 days, by wait queues; or by an exchange of the delayed-message plugin
-Headers             the header table; properties repeat what stands in the envelope
-Browse              intrusive: messages are taken, and put back marked as redelivered
-Publish once        no; a repeated batch has the same `meta.id` and `message_id`
-Native dead letters by the queue's own policy; ours go to `<queue>.dlq`, or `<queue>.failed`
-=================== =========================================================================
-
-Connection string: ``amqp://[user:password@]host:port/vhost``, ``amqps://`` for TLS; pika's query parameters
-(``?heartbeat=30``) are understood. Queues are declared durable and without arguments where they are missing;
+Connection string: `amqp://[user:password@]host:port/vhost`, `amqps://` for TLS; pika's query parameters
+(`?heartbeat=30`) are understood. Queues are declared durable and without arguments where they are missing;
 existing ones are used as they are.
 
-Options, as ``rabbitmq.<name>``:
+`docs/brokers/rabbitmq.md` has what follows as tables, and says more.
 
-- ``exchange``: publishes to this exchange, which must exist; no queue is declared for it.
-- ``routing_key``: with it in place of the queue's name.
-- ``delayed_exchange``: an exchange of type ``x-delayed-message`` to which delayed messages go, with the
-  queue's name as routing key; without it they wait in queues ``<queue>.delay.<milliseconds>``.
-- ``heartbeat``: seconds; ``blocked_connection_timeout``: seconds that a publish waits while the server's
-  memory or disk alarm is on, 60; ``socket_timeout``, ``stack_timeout``; ``client_name``.
-- ``ssl_ca_certs``, ``ssl_certfile``, ``ssl_keyfile``, ``ssl_password``, ``ssl_check_hostname``: for TLS.
+Features:
+    claim: a consumer whose prefetch is what the trigger may still take, by count and by bytes
+    acknowledge: one frame with `multiple` for a claim, after the journal is written, and an answer of the
+        server
+    a reader dies: its claims come back at once, to their former places, marked as redelivered
+    receipts: of one connection: no other process can acknowledge
+    order: as published, for one claimer; claims that came back go to their former places where they can
+    delay: milliseconds, up to 40 days, at most 1 % late; see *Delays*
+    headers: the header table, values as text
+    keys: none
+    browse: intrusive: takes the messages and puts them back, after which they count as redelivered
+    publish once: no: a replayed batch is published again, with the same `meta.id` and `message_id`
+    dead letters: `<queue>.dlq`; `<queue>.failed` with `deadLetterStyle=initphp`. A queue's own dead-letter
+        policy goes on working
+    `delivery` column: `id` is the `message_id`, `redelivered` what the server says, `enqueued_at` the
+        `timestamp` property; `count` is `x-delivery-count` + 1 on quorum queues, on classic ones 1 or
+        unknown; `key` is null
+
+Options, as `rabbitmq.<name>`:
+    exchange (the default exchange): publishes to this one, which must exist; then no queue is declared for a
+        publish
+    routing_key (the queue's name): with `rabbitmq.exchange` only
+    delayed_exchange (none: wait queues): an exchange of type `x-delayed-message` for messages with a delay
+    heartbeat (the server's): seconds
+    blocked_connection_timeout (60): seconds that a publish waits while the memory or disk alarm is on
+    socket_timeout, stack_timeout (10, 15): seconds
+    client_name (`babelqueue-spark`): what the management page calls the connection
+    ssl_ca_certs, ssl_certfile, ssl_keyfile, ssl_password, ssl_check_hostname: with `amqps://` only; paths on
+        the driver and on the executors
 """
 
 from __future__ import annotations

@@ -1,32 +1,34 @@
 """Redis lists as BabelQueue, InitPHP and Laravel keep them.
 
-=================== =========================================================================
-Feature             Redis
-=================== =========================================================================
-Claim               in bulk, one script a call; left by a dead reader, back after a deadline
-Receipts            durable: another process may acknowledge
-Order               as published, for one claimer
-Delay               whole seconds, no limit
-Headers             default layout only
-Browse              exact, consumes nothing
-Publish once        by a marker key that lives for seven days
-Native dead letters no: `<queue>.dlq`, or `<queue>:failed` in InitPHP's style
-=================== =========================================================================
+Connection string: `redis://[user:password@]host:port/db`, `rediss://` for TLS. The SDKs' query is understood:
+`?laravel=1`, `?prefix=queues:`, `?retry_after=90` (`null` = never).
 
-Connection string: ``redis://[user:password@]host:port/db``, ``rediss://`` for TLS. The SDKs' query
-is understood: ``?laravel=1``, ``?prefix=queues:``, ``?retry_after=90`` (``null`` = never).
+`docs/brokers/redis.md` has what follows as tables, and says more.
 
-Options, as ``redis.<name>`` or in the query:
+Features:
+    claim: in bulk, one script for every 2 000 messages
+    a reader dies: its claims come back after `visibilityTimeout` (90 s), to the tail of the queue, unchanged
+    receipts: durable: another process may acknowledge
+    order: as published, for one claimer
+    delay: whole seconds (rounded up) after the second that has begun, as in the SDKs: up to one second short;
+        no limit
+    headers: default layout only
+    browse: exact; reads the list, consumes nothing
+    publish once: a replayed batch is dropped by its marker, which lives for seven days
+    dead letters: list `<queue>.dlq`; `<queue>:failed` with `deadLetterStyle=initphp`
+    `delivery` column: `id`, `count`, `redelivered` and `enqueued_at` are null: a Redis list knows none of
+        them
 
-- ``laravel``: Laravel's key layout (``queues:<queue>``, ``:reserved``, ``:delayed``, ``:notify``).
-- ``prefix``: what that layout puts before a queue's name; ``queues:`` by default.
-- ``retry_after``: seconds a claim may stay unacknowledged, unless ``visibilityTimeout`` says so; 90.
-- ``reclaim_idle``: gives back messages which other programs left in ``<queue>:processing`` without a
-  deadline, once seen there for so many seconds. Off by default: their worker may be alive.
-- ``username``, ``password``, ``db``, ``client_name``, ``protocol``, ``socket_timeout``,
-  ``socket_connect_timeout``, ``socket_keepalive``, ``health_check_interval``, and for TLS
-  ``ssl_ca_certs``, ``ssl_ca_path``, ``ssl_certfile``, ``ssl_keyfile``, ``ssl_password``,
-  ``ssl_cert_reqs``, ``ssl_check_hostname``: as redis-py's.
+Options, as `redis.<name>` or in the query:
+    laravel, laravel_compat (off): Laravel's key layout; `?laravel=1` or `?laravel_compat=1` in the URL
+    prefix (`queues:`): what that layout puts before a queue's name
+    retry_after (90): seconds a claim may stay unacknowledged, `null` = for ever; `visibilityTimeout` wins
+    reclaim_idle (off): seconds; see *Messages without a deadline*
+    username, password, db (from the URL): the login, and the number of the database
+    socket_timeout, socket_connect_timeout (60, 10): seconds
+    socket_keepalive, health_check_interval, client_name, protocol (redis-py's): handed to redis-py
+    ssl_ca_certs, ssl_ca_path, ssl_certfile, ssl_keyfile, ssl_password, ssl_cert_reqs, ssl_check_hostname
+        (redis-py's): with `rediss://` only
 """
 
 from __future__ import annotations

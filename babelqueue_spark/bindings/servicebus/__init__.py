@@ -1,36 +1,43 @@
 """Azure Service Bus: queues, topics and their subscriptions, with and without sessions.
 
-=================== =========================================================================
-Feature             Service Bus
-=================== =========================================================================
-Claim               by peek-lock, many messages on their way; left by a dead reader, back when
-                    the lock duration of the entity ends
-Receipts            durable until then: another process may complete; with sessions they are not
-Order               as enqueued, for one claimer; with sessions within each session
-Delay               any, by scheduled enqueue time
-Headers, keys       application properties beside those of the contract; sessions
-Browse              exact, by peek; messages that others have locked are shown too
-Publish once        no; an entity with duplicate detection drops a repeated `meta.id`
-Native dead letters yes, in `<queue>/$DeadLetterQueue`, which is read like any queue; ours go to
-                    `<queue>.dlq`, or `<queue>.failed`
-=================== =========================================================================
+Connection string: as the portal shows it (`Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…`), or
+`sb://NAMESPACE.servicebus.windows.net` for Azure AD. A queue is named by its path: `orders`,
+`events/Subscriptions/audit`, `orders/$DeadLetterQueue`; a topic, for writes, by its name. Nothing is created.
 
-Connection string: as the portal shows it (``Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…``), or
-``sb://NAMESPACE.servicebus.windows.net`` for Azure AD. A queue is named by its path: ``orders``,
-``events/Subscriptions/audit``, ``orders/$DeadLetterQueue``; a topic, for writes, by its name. Nothing is
-created.
+`docs/brokers/servicebus.md` has what follows as tables, and says more.
 
-Options, as ``servicebus.<name>``:
+Features:
+    claim: peek-lock, `servicebus.prefetch` messages on their way at once; credit that is left over is taken
+        back
+    acknowledge: by lock token, up to 500 in one request, after the journal is written, and an answer of the
+        service
+    a reader dies: its claims come back when the entity's lock duration ends, counted as deliveries
+    receipts: durable while the lock lasts: another process may complete. With sessions they end with the
+        connection
+    order: as enqueued, for one claimer; what comes back goes to its former place. With sessions: within each
+        session
+    delay: any, by scheduled enqueue time
+    headers: application properties; those of the contract win
+    key: session id
+    browse: exact, by peek; messages that others have locked are shown too
+    publish once: no; an entity with duplicate detection drops a repeated message within its history window
+    dead letters: queue `<queue>.dlq`, `<queue>.failed` with `deadLetterStyle=initphp`; of a subscription
+        `<topic>.<subscription>.dlq`
+    `delivery` column: `id` is the sequence number, `count` the service's delivery count + 1, `enqueued_at`
+        the enqueued time, `key` the session id
+    `attempts` column: the larger of the body's count and `delivery.count - 1`
 
-- ``transport``: ``amqp`` or ``websocket``; ``custom_endpoint_address``: what to connect to in place of the
-  namespace; ``connection_verify``: a file of certificates to trust.
-- ``tenant_id``, ``client_id``, ``client_secret``: a service principal; ``client_id`` alone: a managed
-  identity.
-- ``sessions``: all queues require sessions. ``session_id``: that of messages without a key; else the queue's
-  name.
-- ``prefetch``: most messages on their way to a claim; 500. ``max_wait_time``: seconds a claim waits for its
-  first message; 1.
-- ``retry_total``: how often a failed request is repeated; 3. ``try_timeout``: seconds it may take; 30.
+Options, as `servicebus.<name>`:
+    transport (`amqp`): `websocket`: AMQP over WebSockets, port 443
+    custom_endpoint_address: what to connect to in place of the namespace, as `sb://host:port`
+    connection_verify (certifi's): a file of certificates to trust, on driver and executors
+    tenant_id, client_id, client_secret (azure-identity's usual chain): a service principal; `client_id`
+        alone: a managed identity. With `url` `sb://NAMESPACE.servicebus.windows.net`
+    sessions (off): all queues of this reader or writer require sessions
+    session_id (the queue's name): session of messages without a key, where sessions are required
+    prefetch (500): most messages on their way to a claim; 1 to 50 000. Lower it where messages are large
+    max_wait_time (1): seconds a claim waits for its first message
+    retry_total, try_timeout (3, 30): how often a failed request is repeated; seconds
 """
 
 from __future__ import annotations

@@ -1,32 +1,31 @@
 """SQL databases as InitPHP's PDO transport keeps its queues: the tables `jobs` and `jobs_failed`.
 
-=================== =========================================================================
-Feature             SQL
-=================== =========================================================================
-Claim               in bulk, one transaction a call; left by a dead reader, back after a time
-Receipts            durable: another process may acknowledge; fenced by the time of the claim
-Order               as published, for one claimer; delayed messages when they are due
-Delay               whole seconds, no limit
-Headers, keys       none: the tables have no room for them
-Browse              exact, consumes nothing
-Publish once        by a row of `<table>_published` that is kept for seven days
-Native dead letters no: `<queue>.dlq`, or the failed table in InitPHP's style
-=================== =========================================================================
-
 Connection string: a SQLAlchemy URL, `postgresql+psycopg://user:password@host/db`, `mariadb+pymysql://…` or
 `mysql+pymysql://…`; TLS and time limits go into its query. SQLite (`sqlite:////srv/queue.db`) is embedded:
 the file must lie where every reader and writer reaches it, on a disk of that machine, not on a network mount.
 
-Options, as ``sql.<name>``:
+`docs/brokers/sql.md` has what follows as tables, and says more.
 
-- ``table``: the table of the queues; `jobs` by default.
-- ``failed_table``: the table of InitPHP's dead letters; `<table>_failed` by default.
-- ``time_zone``: IANA name of the zone in which the tables' times are written, PHP's ``date.timezone``;
-  `UTC` by default.
+Features:
+    claim: in bulk, one transaction a call
+    a reader dies: its claims come back after `visibilityTimeout` (90 s), to their former places
+    receipts: durable: another process may acknowledge; fenced by the time of the claim
+    order: as published, for one claimer; a delayed message when it is due
+    delay: whole seconds (rounded up), no limit
+    headers, keys: none: the tables have no room for them
+    browse: exact; consumes and locks nothing
+    publish once: a replayed batch is dropped by its marker, which is kept for seven days
+    dead letters: queue `<queue>.dlq`; the failed table with `deadLetterStyle=initphp`
+    `delivery` column: `id` is the row's id, `redelivered` whether a claim had lapsed, `enqueued_at` is
+        `created_at`; `count` and `key` are null
 
-``visibilityTimeout`` is InitPHP's ``retryAfter``: 90 s by default, whole seconds, at least one.
+Options, as `sql.<name>`:
+    table (`jobs`): the table of the queues; letters, digits and underscores
+    failed_table (`<table>_failed`): the table of InitPHP's dead letters
+    time_zone (`UTC`): IANA name of the zone in which times are written, PHP's `date.timezone`; also
+        spelt `sql.timeZone`
 
-The queue name ``failed/<queue>`` stands for the rows of the failed table with that queue. It can be
+The queue name `failed/<queue>` stands for the rows of the failed table with that queue. It can be
 browsed, counted and published to, and what a browse of it gave can be acknowledged; it cannot be claimed.
 """
 

@@ -1,35 +1,45 @@
 """Amazon SQS: standard and FIFO queues, by name, URL or ARN.
 
-=================== =========================================================================
-Feature             SQS
-=================== =========================================================================
-Claim               tens, several receives in flight; left by a dead reader, back after a time
-Receipts            durable: another process may acknowledge, until the claim lapses
-Order               standard: none; FIFO: within a message group
-Delay               standard: whole seconds up to 900; FIFO: none
-Headers, keys       up to ten attributes with those of the contract; message groups
-Browse              none: whoever looks at a message takes it
-Publish once        no; FIFO queues drop a repeated `meta.id` for five minutes
-Native dead letters yes, by the queue's redrive policy; ours: `<queue>-dlq`, or `<queue>_failed` in
-                    InitPHP's style, with `.fifo` behind it where the queue has it
-=================== =========================================================================
+Connection string: `sqs://REGION`; with `?endpoint=http://host:port` for anything but AWS. The SDKs' query is
+understood. A queue that is given by its name is created where it is missing.
 
-Connection string: ``sqs://REGION``; with ``?endpoint=http://host:port`` for anything but AWS. The SDKs'
-query is understood. A queue that is given by its name is created where it is missing.
+`docs/brokers/sqs.md` has what follows as tables, and says more.
 
-Options, as ``sqs.<name>`` or in the query:
+Features:
+    claim: receives of ten, several in flight in each claimer
+    a reader dies: its claims come back after `visibilityTimeout` (90 s), unchanged
+    receipts: durable: another process may acknowledge, until the claim lapses
+    order: standard queue: none; FIFO queue: as published, within a message group
+    delay: standard queue: whole seconds (rounded up), at most 900; FIFO queue: none
+    headers: message attributes, ten at most with those of the contract
+    key: message group, of FIFO and of standard queues
+    browse: none: whoever looks at a message takes it
+    publish once: no; a FIFO queue drops a repeated message for five minutes
+    dead letters: queue `<queue>-dlq`, `<queue>_failed` with `deadLetterStyle=initphp`; of `x.fifo`
+        `x-dlq.fifo` and `x_failed.fifo`. A queue's own redrive policy goes on working
+    `delivery` column: `id` is the MessageId, `count` ApproximateReceiveCount, `enqueued_at` SentTimestamp,
+        `key` MessageGroupId
+    `attempts` column: the larger of the body's count and `delivery.count - 1`
 
-- ``region``, ``endpoint_url`` (``endpoint``): where SQS is.
-- ``access_key_id``, ``secret_access_key``, ``session_token``, ``profile``: credentials; else by boto3's
-  usual chain. ``role_arn``, ``role_session_name``, ``external_id``: a role to assume with them.
-- ``prefix``: what precedes the name in a queue's URL, where SQS shall not be asked for it.
-- ``visibility_timeout``: seconds a claim may stay unacknowledged, unless ``visibilityTimeout`` says so; 90.
-- ``fifo``: every queue is a FIFO queue, and the capabilities say so. ``group_id``: message group of messages
-  without a key; else the queue's name. ``content_dedup``: the queues deduplicate by content.
-- ``concurrency``: requests in flight; 4.
-- ``max_message_bytes``: limit of a message and of a request; 1048576.
-- ``max_attempts``, ``connect_timeout``, ``read_timeout``: of a request; 3, 5 s, 30 s.
-- ``wait_time``: read past; a claim returns at once.
+Options, as `sqs.<name>` or in the query:
+    region (the URL's host, else the usual chain): the AWS region
+    endpoint_url (AWS): ElasticMQ, LocalStack, a VPC endpoint; `?endpoint=` in the URL
+    access_key_id, secret_access_key, session_token (the usual chain): `env:NAME` and `file:/path` keep them
+        out of plans
+    profile: a profile of the shared AWS configuration, on driver and executors
+    role_arn, role_session_name, external_id (session `babelqueue-spark`): a role to assume with those
+        credentials; renewed before it expires
+    prefix: what precedes the name in a queue's URL, so that SQS is not asked for it
+    visibility_timeout (90): seconds, 1 to 43 200; `visibilityTimeout` wins. The queue's own timeout is not
+        used
+    fifo (off): every queue is a FIFO queue: order, no delay and deduplication become capabilities
+    group_id (the queue's name): message group of a FIFO queue's messages without a key
+    content_dedup (off): the FIFO queues deduplicate by content: no deduplication ids are sent
+    concurrency (4): requests in flight, for each claimer and writer
+    max_message_bytes (1 048 576): limit of a message and of a request; 262 144 for ElasticMQ and older
+        stand-ins
+    max_attempts, connect_timeout, read_timeout (3, 5, 30): how often a request is sent; seconds
+    wait_time: of the SDK's URLs, read past: a claim returns at once
 """
 
 from __future__ import annotations
