@@ -1,4 +1,4 @@
-"""The wheel in a fresh environment, and the other door to Spark: Connect."""
+"""The wheel in a fresh environment, and all that is for users by both doors to Spark: classic and Connect."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ ROOT = Path(__file__).parent.parent
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
 PROGRAM = """
+import os
 import sys
 from pyspark.sql import SparkSession
 url, folder, remote = sys.argv[1:]
@@ -34,10 +35,27 @@ copies = spark.read.format("babelqueue").options(url=url, queue="copies").load()
 print("copies:", copies.where("error IS NULL").count())
 from babelqueue_spark import functions as bq
 print("valid:", copies.where(bq.validate("body").isNull() & bq.urn_matches("job", "urn:babel:*")).count())
-from babelqueue_spark.worker import Worker
+from babelqueue_spark.worker import Outgoing, Worker
 worker = Worker({"url": url}, journal=folder + "/worker")
 worker.handler("urn:babel:*")(lambda message: None)
 print("handled:", worker.run(copies).acked)
+checkpoint = folder + "/handled"
+worker = Worker({"url": url}, journal=folder + "/streaming", checkpoint=checkpoint, frame_timeout=60)
+@worker.handler("urn:babel:orders:*")
+def answer(message):
+    return Outgoing(job="urn:babel:answers:sent", data=message.data, queue="answers")
+@worker.frame_handler("urn:babel:invoices:*")
+def keep(frame, number):
+    frame.select("job", "data").write.mode("append").parquet(folder + "/invoices")
+reader = spark.readStream.format("babelqueue").options(url=url, queue="copies", journalLocation=folder + "/copies")
+query = (reader.load().writeStream.foreachBatch(worker).option("checkpointLocation", checkpoint)
+    .trigger(availableNow=True).start())
+query.awaitTermination(90)
+assert query.exception() is None, query.exception()
+answers = spark.read.format("babelqueue").options(url=url, queue="answers").load()
+print("answers:", answers.where("error IS NULL").count())
+print("invoices:", spark.read.parquet(folder + "/invoices").count())
+print("of the query:", os.listdir(folder + "/streaming") == [query.id])
 spark.stop()
 """
 
@@ -60,14 +78,17 @@ def run(python: Path, url: str, folder: Path, remote: str, **environment: str) -
 @pytest.fixture
 def queue_url(tmp_path: Path) -> str:
     url = f"sqlite:///{tmp_path}/queue.db"
-    publish(url, "orders", [*(envelope(n) for n in range(20)), b"bad"])
+    invoices = [envelope(n, job="urn:babel:invoices:sent") for n in range(5)]
+    publish(url, "orders", [*(envelope(n) for n in range(20)), *invoices, b"bad"])
     return url
 
 
 @pytest.mark.parametrize("remote", ["classic", "connect"])
 def test_read_and_write(queue_url: str, tmp_path: Path, remote: str) -> None:
     said = run(Path(sys.executable), queue_url, tmp_path, remote, PYTHONPATH=str(ROOT))
-    assert said.splitlines()[-3:] == ["copies: 20", "valid: 20", "handled: 20"]
+    assert said.splitlines()[-6:] == [
+        *("copies: 25", "valid: 25", "handled: 25", "answers: 20", "invoices: 5", "of the query: True")
+    ]
 
 
 @pytest.mark.slow
@@ -93,7 +114,7 @@ def test_wheel_in_a_fresh_environment(queue_url: str, tmp_path: Path) -> None:
     subprocess.run(
         [str(python), "-m", "pip", "install", "--quiet", f"{wheel}[sql]"], check=True, capture_output=True
     )
-    assert "copies: 20" in run(python, queue_url, tmp_path, "classic")
+    assert "copies: 25" in run(python, queue_url, tmp_path, "classic")
     command = [str(python.with_name("babelqueue-spark")), "tail", "--help"]
     without_extra = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (without_extra.returncode, without_extra.stdout) == (1, "")

@@ -60,22 +60,23 @@ def with_jobs_cancelled_after(seconds: float | None, spark: SparkSession, call: 
     if seconds is None:
         return call()
     tag = f"babelqueue-{uuid.uuid4().hex}"
+    add_tag, cancel_tagged = _job_tags(spark)
     returned: list[T] = []
     raised: list[BaseException] = []
 
     def run() -> None:
-        spark.sparkContext.addJobTag(tag)
+        add_tag(tag)
         try:
             returned.append(call())
         except BaseException as error:  # noqa: BLE001 (it is raised again, in the thread that waits)
             raised.append(error)
 
-    thread: Any = InheritableThread(target=run, daemon=True)
+    thread: Any = InheritableThread(target=run, session=spark, daemon=True)
     thread.start()
     thread.join(seconds)
     in_time = not thread.is_alive()
     if not in_time:
-        spark.sparkContext.cancelJobsWithTag(tag)
+        cancel_tagged(tag)
         thread.join(_GRACE_SECONDS)
     if thread.is_alive():
         raise StuckHandlerError(
@@ -87,3 +88,10 @@ def with_jobs_cancelled_after(seconds: float | None, spark: SparkSession, call: 
     if not in_time:
         raise HandlerTimeoutError(f"the handler ran longer than {seconds:g} s") from raised[0]
     raise raised[0]
+
+
+def _job_tags(spark: Any) -> tuple[Callable[[str], Any], Callable[[str], Any]]:
+    """How to tag the jobs of a thread, and how to cancel those with a tag."""
+    if isinstance(spark, SparkSession):
+        return spark.sparkContext.addJobTag, spark.sparkContext.cancelJobsWithTag
+    return spark.addTag, spark.interruptTag

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -17,6 +18,7 @@ from babelqueue_spark.envelope import SCHEMA_VERSION
 from babelqueue_spark.envelope.columns import BLANKS
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.functions import decode
+from babelqueue_spark.journal import open_store
 from babelqueue_spark.options import write_options
 from babelqueue_spark.source.columns import SCHEMA
 from babelqueue_spark.worker.backoff import Backoff
@@ -62,6 +64,8 @@ class Worker:
         options: of the connector's writes, by name: where retries, dead letters and what handlers return
             are published.
         journal: a directory or fsspec URL that driver and executors share, for this worker alone.
+        checkpoint: the `checkpointLocation` of the query, for Spark Connect, which does not tell a function
+            of foreachBatch whose batches it gets: its id is read there.
         max_attempts: deliveries of a failing message before it becomes a dead letter, the first included.
         backoff: seconds before the first, second, … retry, the last for all that follow; or a `Backoff`.
         unknown_urn: what becomes of a message that no handler is for: `fail` (as if one had raised),
@@ -80,6 +84,7 @@ class Worker:
         options: Mapping[str, str],
         *,
         journal: str,
+        checkpoint: str | None = None,
         max_attempts: int = 3,
         backoff: Sequence[float] | Backoff = (0.0,),
         unknown_urn: UnknownUrn = "fail",
@@ -93,6 +98,7 @@ class Worker:
         self._given = dict(options)
         self._options = write_options(options)
         self._journal = journal
+        self._checkpoint = checkpoint
         self._policy = _checked(
             Policy(
                 max_attempts=max_attempts,
@@ -165,10 +171,7 @@ class Worker:
         where its partitions have the same rows: give the worker the batch itself, filtered perhaps, but
         not shuffled.
         """
-        query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        if query is None:
-            raise OptionError("a worker is called by foreachBatch: for a DataFrame by itself, use run(frame)")
-        work = self._work(query, batch_id)
+        work = self._work(_query_id(frame.sparkSession, self._checkpoint), batch_id)
         work.ledger().begin()
         self._finish(batch_id, self._handled(frame, work))
 
@@ -282,6 +285,23 @@ class Worker:
         self.counts.by += counts.by
         if self._on_batch is not None:
             self._on_batch(batch, counts)
+
+
+def _query_id(spark: Any, checkpoint: str | None) -> str:
+    if isinstance(spark, SparkSession):
+        query: str | None = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+        if query is None:
+            raise OptionError("a worker is called by foreachBatch: for a DataFrame by itself, use run(frame)")
+        return query
+    if checkpoint is None:
+        raise OptionError(
+            "Spark Connect does not tell a worker whose batches it gets: give it checkpoint=, the "
+            "checkpointLocation of its query"
+        )
+    metadata = open_store(checkpoint).read("metadata")
+    if metadata is None:
+        raise OptionError("the worker's checkpoint is not its query's: there is no file 'metadata' in it")
+    return str(json.loads(metadata)["id"])
 
 
 def _acceptable() -> Column:

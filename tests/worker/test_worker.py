@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -102,6 +103,14 @@ def test_a_store_whose_client_is_missing_says_what_to_install(monkeypatch: pytes
 
 def missing(name: str) -> Any:
     raise ModuleNotFoundError(f"No module named 'redis', wanted by {name}", name="redis")
+
+
+def test_over_connect_a_worker_needs_its_querys_checkpoint(tmp_path: Path) -> None:
+    frame = SimpleNamespace(sparkSession=object())
+    for checkpoint, says in ((None, "give it checkpoint="), (str(tmp_path), "no file 'metadata'")):
+        worker = Worker({"url": "sqlite://"}, journal=f"{tmp_path}/journal", checkpoint=checkpoint)
+        with pytest.raises(OptionError, match=says):
+            worker(frame, 0)  # type: ignore[arg-type]
 
 
 def test_retry_takes_seconds() -> None:
