@@ -9,6 +9,7 @@ OLDEST := .venv-oldest
 OLDEST_PYSPARK := 4.1.0
 MATRIX := 4.1.* 4.2.*
 WITH_SPARK := tests/source/test_stream.py tests/source/test_browse.py tests/sink/test_write.py tests/functions
+ALL_WITH_SPARK := $(WITH_SPARK) tests/worker/test_worker.py tests/jobs tests/test_install.py
 FUZZ_BODIES ?= 1000000
 export SPARK_LOCAL_IP := 127.0.0.1
 
@@ -69,9 +70,9 @@ test-matrix: $(OLDEST)/installed ## The tests with Spark on the last release of 
 	@rm $(OLDEST)/installed
 	@for pyspark in $(MATRIX); do \
 	  $(OLDEST)/bin/python -m pip install --quiet "pyspark==$$pyspark" || exit 1; \
-	  scripts/timed.sh "tests on PySpark $$pyspark" $(OLDEST)/bin/pytest $(PARALLEL) $(WITH_SPARK) || exit 1; \
+	  scripts/timed.sh "tests on PySpark $$pyspark" $(OLDEST)/bin/pytest $(PARALLEL) $(ALL_WITH_SPARK) || exit 1; \
 	done
-	@scripts/timed.sh "tests on the newest PySpark" $(BIN)/pytest $(PARALLEL) $(WITH_SPARK)
+	@scripts/timed.sh "tests on the newest PySpark" $(BIN)/pytest $(PARALLEL) $(ALL_WITH_SPARK)
 
 notebooks: setup ## Run the notebooks, and keep what they show
 	@$(BIN)/python -m scripts.run_notebooks

@@ -215,8 +215,7 @@ def _decoder(wanted: StructType, allow_empty_list_data: bool) -> Callable[[pa.Ar
 
 def _encoded(message: pa.StructArray) -> pa.Array:
     rows = pa.RecordBatch.from_arrays(message.flatten(), names=[field.name for field in message.type])
-    queues = texts_of(rows, "queue").to_pylist()
-    return bodies(rows, blocks_of(rows), queues, 0, _fresh(), wanted=message.is_valid())
+    return bodies(rows, blocks_of(rows), texts_of(rows, "queue"), 0, _fresh(), wanted=message.is_valid())
 
 
 def _fresh() -> Stamp:
@@ -268,7 +267,7 @@ def _continued(inbound: pa.Array, job: pa.Array, data: pa.Array, queue: pa.Array
     followed = envelope.decode(inbound)
     queues = pc.coalesce(_given(queue, len(job)), pc.struct_field(followed.column("meta"), "queue"))
     rows = pa.RecordBatch.from_pydict({"job": job, "data": data, "trace_id": followed.column("trace_id")})
-    return bodies(rows, blocks_of(rows), queues.to_pylist(), 0, _fresh())
+    return bodies(rows, blocks_of(rows), queues, 0, _fresh())
 
 
 def _matching(job: pa.Array, pattern: pa.Array) -> pa.Array:

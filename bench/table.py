@@ -9,6 +9,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypedDict
 
+import pyarrow as pa
+
+from babelqueue_spark.envelope import decode
+
 
 class Row(TypedDict):
     """One comparison: rates a second, their ratio, and the ratio that design asks for (or None)."""
@@ -65,6 +69,23 @@ def read_progress(spark: Any, url: str, queue: str, folder: Path, **options: Any
     query.awaitTermination()
     progress: list[Any] = query.recentProgress
     return progress
+
+
+def write_rate(
+    spark: Any, url: str, queue: str, bodies: list[bytes], partitions: int, **options: Any
+) -> float:
+    """Messages a second that `df.write` publishes: rows with the content of `bodies`, from memory."""
+    columns = decode(pa.array(bodies, pa.binary())).select(["job", "trace_id", "data"])
+    frame = spark.createDataFrame(pa.Table.from_batches([columns])).repartition(partitions).cache()
+    frame.count()
+
+    def write() -> None:
+        frame.write.format("babelqueue").options(url=url, queue=queue, **options).mode("append").save()
+
+    write()
+    speed = rate(len(bodies), write)
+    frame.unpersist()
+    return speed
 
 
 def show(rows: list[Row]) -> int:

@@ -22,7 +22,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 
-from babelqueue_spark.jobs.command import Arguments, JobError, count, job, place, session, show, waiting
+from babelqueue_spark.jobs.command import (
+    Arguments,
+    JobError,
+    count,
+    job,
+    place,
+    session,
+    show,
+    spinner,
+    waiting,
+)
 from babelqueue_spark.options import read_options
 
 _BATCHES = 5
@@ -43,9 +53,11 @@ def main(arguments: list[str] | None = None) -> int:
     with ExitStack() as stack:
         state = given.state or stack.enter_context(tempfile.TemporaryDirectory())
         console.print(f"{given.messages:,} messages of about {given.bytes:,} bytes, queue {queue}")
-        seconds = publish(envelopes(spark, given.messages, given.bytes), {**broker, "queue": queue})
+        with spinner(console, "publishing"):
+            seconds = publish(envelopes(spark, given.messages, given.bytes), {**broker, "queue": queue})
         lines = [line("publish", given.messages, seconds)]
-        progress = read(spark, {**broker, "queue": queue}, state, given.messages)
+        with spinner(console, "reading"):
+            progress = read(spark, {**broker, "queue": queue}, state, given.messages)
     batches = [(each["numInputRows"], each["durationMs"]["triggerExecution"] / 1000) for each in progress]
     lines += [line("read, first batch", *batches[0])] if batches else []
     if batches[1:]:

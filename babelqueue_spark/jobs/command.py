@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any
 from urllib.parse import unquote
@@ -173,6 +174,11 @@ def bar(console: Console, total: int | None) -> Progress:
         console=console,
         disable=not console.is_terminal or total == 0,
     )
+
+
+def spinner(console: Console, text: str) -> AbstractContextManager[object]:
+    """What is shown while work of unknown length is done; silent where the output is no terminal."""
+    return console.status(text) if console.is_terminal else nullcontext()
 
 
 def show(console: Console, headings: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:

@@ -13,7 +13,6 @@ import argparse
 import io
 import json
 from collections import Counter
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 
-from babelqueue_spark.jobs.command import Arguments, count, job, session, show, waiting
+from babelqueue_spark.jobs.command import Arguments, count, job, session, show, spinner, waiting
 from babelqueue_spark.options import read_options
 
 _TOP = 20
@@ -64,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = {"url": given.url, "queue": given.queue, **dict(given.option)}
     console = Console()
     found = waiting(read_options(options))
-    with console.status(f"reading {found:,} messages") if console.is_terminal else nullcontext():
+    with spinner(console, f"reading {found:,} messages"):
         report = examine(session(f"dead letters of {given.queue}"), options, given.samples)
     for target, text in ((given.json, as_json), (given.html, as_html)):
         if target:

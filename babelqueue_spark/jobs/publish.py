@@ -42,7 +42,7 @@ from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.bindings.base import outgoing
 from babelqueue_spark.envelope import Reason, decode, validate
 from babelqueue_spark.errors import BabelQueueError
-from babelqueue_spark.jobs.command import Arguments, JobError, bar, count, job, place, session, show
+from babelqueue_spark.jobs.command import Arguments, JobError, bar, count, job, place, session, show, spinner
 from babelqueue_spark.options import write_options
 
 _LINES = "json lines"
@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
             task = progress.add_task(given.queue, total=None)
             publish_lines(given, summary, lambda lines: progress.advance(task, lines))
     else:
-        publish_rows(given, summary)
+        publish_rows(given, summary, console)
     rows = [
         *(
             ("valid" if given.dry_run else "published", urn, n)
@@ -198,7 +198,7 @@ def _nothing_from(first: int) -> str:
 # -- rows --------------------------------------------------------------------------------------------
 
 
-def publish_rows(given: argparse.Namespace, summary: Summary) -> None:
+def publish_rows(given: argparse.Namespace, summary: Summary, console: Console) -> None:
     """Publish a table or files of Spark's."""
     options = {"url": given.url, "queue": given.queue, **dict(given.option)}
     write_options(options)
@@ -206,7 +206,9 @@ def publish_rows(given: argparse.Namespace, summary: Summary) -> None:
     frame = spark.table(given.table) if given.table else spark.read.format(given.format).load(given.input)
     reason = reason_column(frame)
     urn = F.coalesce(*(F.col(name) for name in ("job", "urn") if name in frame.columns))
-    for row in frame.groupBy(urn.alias("urn"), reason.alias("reason")).count().collect():
+    with spinner(console, "checking the rows"):
+        counts = frame.groupBy(urn.alias("urn"), reason.alias("reason")).count().collect()
+    for row in counts:
         if row.reason is None:
             summary.published[row.urn] += row["count"]
         else:
@@ -217,7 +219,8 @@ def publish_rows(given: argparse.Namespace, summary: Summary) -> None:
         reasons = ", ".join(f"{n:,} rows {reason}" for reason, n in sorted(summary.skipped.items()))
         raise JobError(f"{reasons}; nothing is published: mend them, or use --skip-invalid")
     good = frame.where(reason.isNull())
-    good.write.format("babelqueue").options(**options).mode("append").save()
+    with spinner(console, f"publishing {summary.published.total():,} rows"):
+        good.write.format("babelqueue").options(**options).mode("append").save()
 
 
 def reason_column(frame: DataFrame) -> Column:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from contextlib import nullcontext
 from functools import reduce
 from operator import and_, or_
 
@@ -22,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 
 from babelqueue_spark.functions import urn_matches
-from babelqueue_spark.jobs.command import Arguments, count, job, printable, session, show
+from babelqueue_spark.jobs.command import Arguments, count, job, printable, session, show, spinner
 from babelqueue_spark.options import read_options
 from babelqueue_spark.worker import Redriven, redrive
 
@@ -35,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     read_options({**options, "queue": given.queue})
     spark = session(f"redrive {given.queue}")
     console = Console()
-    with console.status(f"looking through {given.queue}") if console.is_terminal else nullcontext():
+    with spinner(console, f"looking through {given.queue}"):
         result = redrive(
             spark,
             options,

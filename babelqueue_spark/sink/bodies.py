@@ -5,19 +5,17 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.envelope import ENVELOPE_SCHEMA, EnvelopeError, dead_letter, encode
 from babelqueue_spark.errors import BabelQueueError
-
-Blocks = Sequence[dict[str, Any] | None]
 
 _META = ENVELOPE_SCHEMA.field("meta").type
 _BLOCK = ENVELOPE_SCHEMA.field("dead_letter").type
@@ -35,11 +33,14 @@ class Stamp:
     text: str
     writer: str = ""
 
-    def ids(self, purpose: str, first_row: int, rows: int) -> list[str]:
+    def ids(self, purpose: str, first_row: int, rows: int) -> pa.StringArray:
         """UUIDs (version 8) of consecutive rows."""
         digest = hashlib.blake2b(f"{purpose} {self.text}".encode(), digest_size=10).hexdigest()
         prefix = f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-{8 | int(digest[16], 16) & 3:x}{digest[17:]}"
-        return [f"{prefix}-{row:012x}" for row in range(first_row, first_row + rows)]
+        numbers = np.arange(first_row, first_row + rows, dtype=">u8").view(np.uint8).reshape(rows, 8)
+        digits = pa.py_buffer(numbers[:, 2:].tobytes().hex().encode())
+        ends = pa.py_buffer(np.arange(0, 12 * rows + 1, 12, dtype=np.int32))
+        return pc.binary_join_element_wise(prefix, pa.StringArray.from_buffers(rows, ends, digits), "-")
 
     def marker(self, queue: str, first_row: int) -> str:
         """Names the chunk of rows that starts at `first_row` and goes to `queue`: its writer, and itself."""
@@ -49,8 +50,8 @@ class Stamp:
 
 def bodies(
     rows: pa.RecordBatch,
-    blocks: Blocks,
-    queues: Sequence[str | None],
+    blocks: pa.Array,
+    queues: pa.StringArray,
     first_row: int,
     stamp: Stamp,
     wanted: pa.BooleanArray | None = None,
@@ -70,7 +71,7 @@ def bodies(
         BabelQueueError: a row lacks what an envelope needs; names the row.
     """
     kept = received_of(rows)
-    dead = pa.array([block is not None for block in blocks], pa.bool_())
+    dead = blocks.is_valid()
     as_received = pc.and_(dead, pc.is_valid(kept))
     made = pc.invert(as_received) if wanted is None else pc.and_not(wanted, as_received)
     encoded = _encode(rows, made, queues, first_row, stamp)
@@ -81,10 +82,10 @@ def bodies(
     return pc.replace_with_mask(bodies, dead, annotated.cast(pa.binary()))
 
 
-def blocks_of(rows: pa.RecordBatch) -> Blocks:
-    """The dead letter block of each row, or None."""
+def blocks_of(rows: pa.RecordBatch) -> pa.StructArray:
+    """The dead letter block of each row, or null."""
     column = column_of(rows, "dead_letter")
-    return [None] * rows.num_rows if column is None else column.to_pylist()
+    return pa.nulls(rows.num_rows, _BLOCK) if column is None else column
 
 
 def received_of(rows: pa.RecordBatch) -> pa.BinaryArray:
@@ -94,7 +95,7 @@ def received_of(rows: pa.RecordBatch) -> pa.BinaryArray:
 
 
 def _encode(
-    rows: pa.RecordBatch, wanted: pa.BooleanArray, queues: Sequence[str | None], first_row: int, stamp: Stamp
+    rows: pa.RecordBatch, wanted: pa.BooleanArray, queues: pa.StringArray, first_row: int, stamp: Stamp
 ) -> pa.BinaryArray:
     """Encode the rows where `wanted`; null elsewhere."""
     if not pc.any(wanted).as_py():
@@ -114,16 +115,14 @@ def _encode(
     return pc.replace_with_mask(pa.nulls(rows.num_rows, pa.binary()), wanted, encoded)
 
 
-def _messages(
-    rows: pa.RecordBatch, queues: Sequence[str | None], first_row: int, stamp: Stamp
-) -> pa.RecordBatch:
+def _messages(rows: pa.RecordBatch, queues: pa.StringArray, first_row: int, stamp: Stamp) -> pa.RecordBatch:
     count = rows.num_rows
     job = pc.coalesce(texts_of(rows, "job"), texts_of(rows, "urn"))
     trace_id = _minted(texts_of(rows, "trace_id"), "trace_id", first_row, stamp)
     now = pa.scalar(time.time_ns() // 1_000_000 * 1000, _META.field("created_at").type)
     meta = {
         "id": _minted(_child(rows, "meta", "id", pa.string()), "meta.id", first_row, stamp),
-        "queue": pc.coalesce(_child(rows, "meta", "queue", pa.string()), pa.array(queues, pa.string())),
+        "queue": pc.coalesce(_child(rows, "meta", "queue", pa.string()), queues),
         "lang": pc.fill_null(_child(rows, "meta", "lang", pa.string()), "python"),
         "schema_version": pc.fill_null(_child(rows, "meta", "schema_version", pa.int32()), 1),
         "created_at": pc.fill_null(_child(rows, "meta", "created_at", now.type), now),
@@ -145,7 +144,7 @@ def _messages(
 def _minted(given: pa.StringArray, purpose: str, first_row: int, stamp: Stamp) -> pa.StringArray:
     if not given.null_count:
         return given
-    return pc.coalesce(given, pa.array(stamp.ids(purpose, first_row, len(given)), pa.string()))
+    return pc.coalesce(given, stamp.ids(purpose, first_row, len(given)))
 
 
 def _data(rows: pa.RecordBatch) -> pa.StringArray:
@@ -181,7 +180,7 @@ def _plain(value: Any, kind: pa.DataType, row: int) -> Any:
     return value
 
 
-def _complete(rows: pa.RecordBatch, blocks: Blocks, queues: Sequence[str | None]) -> pa.StructArray:
+def _complete(rows: pa.RecordBatch, blocks: pa.Array, queues: pa.StringArray) -> pa.StructArray:
     """The dead-letter blocks that are there, with what they leave out filled in."""
     attempts = column_of(rows, "attempts")
     counts = [0] * rows.num_rows if attempts is None else attempts.to_pylist()
@@ -192,11 +191,11 @@ def _complete(rows: pa.RecordBatch, blocks: Blocks, queues: Sequence[str | None]
             "error": block.get("error"),
             "exception": block.get("exception"),
             "failed_at": block.get("failed_at") or now,
-            "original_queue": queues[row],
+            "original_queue": queues[row].as_py(),
             "attempts": counts[row] or 0 if block.get("attempts") is None else block["attempts"],
             "lang": block.get("lang") or "python",
         }
-        for row, block in enumerate(blocks)
+        for row, block in enumerate(blocks.to_pylist())
         if block is not None
     ]
     return pa.array(complete, _BLOCK)
@@ -216,6 +215,11 @@ def texts_of(rows: pa.RecordBatch, name: str) -> pa.StringArray:
 
 def _child(rows: pa.RecordBatch, parent: str, name: str, kind: pa.DataType) -> pa.Array:
     column = column_of(rows, parent)
-    if column is None or column.type.get_field_index(name) < 0:
-        return pa.nulls(rows.num_rows, kind)
+    return pa.nulls(rows.num_rows, kind) if column is None else child_of(column, name, kind)
+
+
+def child_of(column: pa.StructArray, name: str, kind: pa.DataType) -> pa.Array:
+    """A field of a struct column as `kind`, null where there is no such field."""
+    if column.type.get_field_index(name) < 0:
+        return pa.nulls(len(column), kind)
     return pc.struct_field(column, name).cast(kind)

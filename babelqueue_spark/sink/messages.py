@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from babelqueue_spark.bindings import OUTGOING, BaseBinding
 from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.options import Options, seconds
-from babelqueue_spark.sink.bodies import Blocks, Stamp, blocks_of, bodies, column_of, received_of, texts_of
+from babelqueue_spark.sink.bodies import Stamp, blocks_of, bodies, child_of, column_of, received_of, texts_of
 from babelqueue_spark.sink.bounds import within_bounds
 
 COLUMNS = (
@@ -40,42 +40,52 @@ def to_messages(
     Raises:
         BabelQueueError: a row lacks what it needs, or the broker cannot carry it; names the row.
     """
-    count = rows.num_rows
     blocks = blocks_of(rows)
     queues = _queues(rows, blocks, options)
     found = bodies(rows, blocks, queues, first_row, stamp)
-    physical = [_target(queues[i], blocks[i], options, binding) for i in range(count)]
+    targets = _targets(queues, blocks, options, binding)
     outgoing = pa.RecordBatch.from_arrays(
         [found, _headers(rows, binding), _keys(rows, binding), _delays(rows, binding)], schema=OUTGOING
     )
     if "body" in rows.schema.names:
-        dead = pa.array([block is not None for block in blocks], pa.bool_())
-        received = pc.if_else(dead, received_of(rows), None)
-        outgoing = within_bounds(outgoing, received, physical, binding)
-    if len(set(physical)) == 1:
-        return {physical[0]: outgoing}
-    targets = pa.array(physical)
-    return {name: outgoing.filter(pc.equal(targets, name)) for name in dict.fromkeys(physical)}
+        received = pc.if_else(blocks.is_valid(), received_of(rows), None)
+        outgoing = within_bounds(outgoing, received, targets.to_pylist(), binding)
+    names = targets.unique().to_pylist()
+    if len(names) == 1:
+        return {names[0]: outgoing}
+    return {name: outgoing.filter(pc.equal(targets, name)) for name in names}
 
 
 # -- queues ------------------------------------------------------------------------------------------
 
 
-def _queues(rows: pa.RecordBatch, blocks: Blocks, options: Options) -> list[str]:
+def _queues(rows: pa.RecordBatch, blocks: pa.Array, options: Options) -> pa.StringArray:
     default = options.queue[0] if options.queue else None
-    queues = []
-    for row, (queue, block) in enumerate(zip(texts_of(rows, "queue").to_pylist(), blocks, strict=True)):
-        name = (block or {}).get("original_queue") or queue or default
-        if not name:
-            raise BabelQueueError(f"row {row} names no queue: set option 'queue', or fill the column 'queue'")
-        queues.append(name)
+    queues = pc.coalesce(
+        _not_empty(child_of(blocks, "original_queue", pa.string())),
+        _not_empty(texts_of(rows, "queue")),
+        _not_empty(pa.scalar(default, pa.string())),
+    )
+    if queues.null_count:
+        row = pc.index(queues.is_null(), True).as_py()
+        raise BabelQueueError(f"row {row} names no queue: set option 'queue', or fill the column 'queue'")
     return queues
 
 
-def _target(queue: str, block: dict[str, Any] | None, options: Options, binding: BaseBinding) -> str:
-    if block is None:
-        return queue
-    return options.dead_letter_queue or binding.dead_letter_name(queue, options.dead_letter_style)
+def _not_empty(texts: Any) -> Any:
+    return pc.if_else(pc.equal(texts, ""), None, texts)
+
+
+def _targets(
+    queues: pa.StringArray, blocks: pa.Array, options: Options, binding: BaseBinding
+) -> pa.StringArray:
+    """The queue that each row goes to: its own, or that one's dead-letter queue."""
+    own = queues.dictionary_encode()
+    dead = [
+        options.dead_letter_queue or binding.dead_letter_name(queue, options.dead_letter_style)
+        for queue in own.dictionary.to_pylist()
+    ]
+    return pc.if_else(blocks.is_valid(), pa.array(dead, pa.string()).take(own.indices), queues)
 
 
 # -- beside the body ---------------------------------------------------------------------------------

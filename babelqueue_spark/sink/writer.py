@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -17,6 +18,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from babelqueue_spark.envelope.scan import octets_of
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.options import Options
 from babelqueue_spark.sink.bodies import Stamp
@@ -123,7 +125,13 @@ def _fingerprint(chunk: pa.RecordBatch) -> str:
     """A digest of the rows as given: a marker must never stand for other rows than it was made of."""
     digest = hashlib.blake2b(digest_size=16)
     for name, column in zip(chunk.schema.names, chunk.columns, strict=True):
-        digest.update(f"{name} {column.to_pylist()!r}".encode())
+        digest.update(f"{name} ".encode())
+        if pa.types.is_string(column.type) and not column.null_count:
+            octets, bounds = octets_of(column)
+            digest.update(np.diff(bounds).tobytes())
+            digest.update(octets[bounds[0] : bounds[-1]])
+        else:
+            digest.update(repr(column.to_pylist()).encode())
     return digest.hexdigest()
 
 

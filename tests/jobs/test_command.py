@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import runpy
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from babelqueue_spark.jobs.__main__ import JOBS
+from babelqueue_spark.jobs.command import bar, spinner
 from tests.jobs.conftest import Run
 
 ROOT = Path(__file__).parents[2]
@@ -131,3 +136,19 @@ def test_options_in_a_file(run: Run, tmp_path: Path) -> None:
     options.write_text(f"# of the shop\n--url sqlite:///{tmp_path}/queue.db\n--queue 'a queue'  # ours\n")
     assert run("tail", f"@{options}") == (0, "", "")
     assert run("tail", f"@{tmp_path}/missing").code == 2
+
+
+Shown = Callable[[Console], AbstractContextManager[Any]]
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [lambda console: bar(console, 10), lambda console: spinner(console, "reading")],
+    ids=["bar", "spinner"],
+)
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_shown_on_a_terminal_only(shown: Shown, terminal: bool) -> None:
+    written = StringIO()
+    with shown(Console(file=written, force_terminal=terminal)):
+        pass
+    assert bool(written.getvalue()) == terminal
