@@ -16,13 +16,14 @@ from babelqueue_spark.bindings.base import BindingConfig
 from babelqueue_spark.bindings.pulsar import PulsarBinding
 from babelqueue_spark.bindings.pulsar.messages import properties
 from bench.redis import body, session
-from bench.table import Row, read_rate, row
+from bench.table import Row, read_rate, row, write_rate
 from tests.servers.pulsar import PulsarServer
 from tests.streams import outgoing
 
 MESSAGES = 300_000
 """Three triggers of the default size."""
 WARM = 30_000
+WRITTEN = 100_000
 PREFETCH = 5_000
 KINDS = {"single messages": False, "batches": True}
 
@@ -38,19 +39,22 @@ def rows() -> list[Row]:
             for warm in (True, False):  # the broker's first pass is the compiler's
                 some = bodies[:WARM] if warm else bodies
                 theirs = once(len(some), lambda: bare_send(bare, new(), some, batching))  # noqa: B023
-                ours = once(len(some), lambda: send(server, new(), some, batching))  # noqa: B023
                 loop = bare_receive(bare, filled(server, some, batching), len(some))
                 read_in = {
                     partitions: read(spark, server, filled(server, some, batching), Path(folder), partitions)
                     for partitions in (1, 2)
                 }
+            given = {"pulsar.batching": str(batching).lower()}
+            written = write_rate(spark, server.url, bodies[:WRITTEN], **given)
             found += [
                 row(f"Pulsar to DataFrame, {kind}, {partitions} claimer(s)", speed, peer, loop, floor)
                 for (partitions, speed), peer, floor in zip(
                     read_in.items(), ["bare receive and acknowledge"] * 2, [None, 0.7], strict=True
                 )
             ]
-            found.append(row(f"Pulsar publish, {kind}", ours, "bare send_async", theirs, 0.7))
+            found.append(
+                row(f"DataFrame to Pulsar, {kind}, one partition", written, "bare send_async", theirs, 0.7)
+            )
         spark.stop()
         bare.close()
     return found

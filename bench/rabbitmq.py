@@ -13,12 +13,13 @@ from pika.adapters.select_connection import SelectConnection
 from babelqueue_spark.bindings.rabbitmq.messages import properties
 from babelqueue_spark.options import write_options
 from bench.redis import body, session
-from bench.table import Row, rate, read_rate, row
+from bench.table import Row, rate, read_rate, row, write_rate
 from tests.servers.rabbitmq import RabbitServer
 from tests.streams import outgoing
 
 #: As many as a trigger takes by default.
 MESSAGES = 100_000
+WRITTEN = 50_000
 PREFETCH = 2_000
 ACKNOWLEDGED_AT_ONCE = 1_000
 
@@ -27,8 +28,8 @@ def rows() -> list[Row]:
     """The RabbitMQ rows of the design."""
     bodies = [body(number) for number in range(MESSAGES)]
     with RabbitServer() as server, tempfile.TemporaryDirectory() as folder:
-        ours, theirs = publish(server.url, bodies), bare_publish(server.url, bodies)
         spark = session()
+        written, pipelined = write_rate(spark, server.url, bodies[:WRITTEN]), bare_publish(server.url, bodies)
         read(spark, server.url, bodies[:1000], Path(folder) / "warm", partitions=1)
         bare = bare_consume(server.url)
         one = read(spark, server.url, bodies * 3, Path(folder) / "one", partitions=1)
@@ -37,7 +38,7 @@ def rows() -> list[Row]:
     return [
         row("RabbitMQ to DataFrame, one partition", one, "bare basic_consume, multiple acks", bare, 0.8),
         row("RabbitMQ to DataFrame, two partitions", two, "bare basic_consume, multiple acks", bare, None),
-        row("RabbitMQ publish", ours, "bare pipelined confirms", theirs, 0.8),
+        row("DataFrame to RabbitMQ, one partition", written, "bare pipelined confirms", pipelined, 0.8),
     ]
 
 
@@ -45,12 +46,6 @@ def read(spark: Any, url: str, bodies: list[bytes], folder: Path, partitions: in
     """Messages a second of the batches after the first."""
     send(url, folder.name, outgoing(bodies))
     return read_rate(spark, url, folder.name, folder, numPartitions=partitions)
-
-
-def publish(url: str, bodies: list[bytes]) -> float:
-    """Messages a second of the binding's confirmed publish."""
-    messages = outgoing(bodies)
-    return rate(len(bodies), lambda: send(url, "published", messages), repeats=3)
 
 
 def send(url: str, queue: str, messages: pa.RecordBatch) -> None:

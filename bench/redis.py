@@ -14,7 +14,7 @@ from babelqueue.codec import EnvelopeCodec
 from babelqueue.redis_transport import RedisTransport
 
 from babelqueue_spark.options import write_options
-from bench.table import Row, rate, read_progress, row, steady_rate
+from bench.table import Row, rate, read_progress, row, steady_rate, write_rate
 from tests.servers import RedisServer
 from tests.streams import outgoing
 
@@ -56,15 +56,16 @@ def rows() -> list[Row]:
         reading(2 * PER_TRIGGER, repeats=1)
         few, _ = reading(FEW, repeats=5)
         streamed, memory = reading(MESSAGES, repeats=1)
-        spark.stop()
         some = bodies[:PER_TRIGGER]
+        written = write_rate(spark, server.url, some, partitions=2)
+        spark.stop()
+        pushed = bare_push(redis, some)
         work = "Redis to DataFrame, local[2]"
         return [
             row(work, streamed, "SDK pop and ack", sdk_loop(server.url, some), 30),
             row(work, streamed, "bare Lua claim and msgspec", bare_loop(redis, some), 0.4),
-            row(
-                "Redis publish", publish(server.url, some), "bare variadic RPUSH", bare_push(redis, some), 0.3
-            ),
+            row("Redis publish", publish(server.url, some), "bare variadic RPUSH", pushed, 0.3),
+            row("DataFrame to Redis, local[2]", written, "bare variadic RPUSH", pushed, None),
             row(f"{work}, {MESSAGES:,} queued", streamed, f"the same, {FEW:,} queued", few, 0.8),
             row(f"worker memory, MiB, {FEW:,} queued", memory_of_few, f"{MESSAGES:,} queued", memory, 0.8),
             row(

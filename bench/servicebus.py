@@ -19,7 +19,7 @@ from babelqueue_spark.bindings.base import BindingConfig
 from babelqueue_spark.bindings.servicebus import ServiceBusBinding
 from babelqueue_spark.bindings.servicebus.messages import entries
 from bench.redis import body, session
-from bench.table import Row, read_rate, row
+from bench.table import Row, read_rate, row, write_rate
 from tests.servers.servicebus import ServiceBusServer
 from tests.streams import outgoing
 
@@ -40,6 +40,7 @@ def rows() -> list[Row]:
         spark = session()
         work = "Service Bus to DataFrame, local[2]"
         streamed = read(spark, server, filled(server, bodies), Path(folder))
+        written = write_rate(spark, server.url, bodies[:PUBLISHED])
         spark.stop()
         few, more = MESSAGES // 4, MESSAGES // 4 + SURPLUS
         in_flight = bare_loops(server, filled(server, bodies[:more]), bare_in_flight, few)
@@ -48,8 +49,8 @@ def rows() -> list[Row]:
             row(work, streamed, f"bare, {PROCESSES} processes, completes in flight", in_flight, 0.8),
             row(work, streamed, f"bare, {PROCESSES} processes, completes one by one", one_by_one, 0.8),
             row(
-                "Service Bus publish",
-                publish(server, bodies[:PUBLISHED]),
+                "DataFrame to Service Bus, one partition",
+                written,
                 "bare batches, the same properties",
                 bare_publish(server, bodies[:PUBLISHED]),
                 0.8,
@@ -123,13 +124,6 @@ def bare_one_by_one(url: str, queue: str, share: int, barrier: Any) -> None:
                 receiver.complete_message(message)
             left -= len(found)
         barrier.wait()
-
-
-def publish(server: ServiceBusServer, bodies: list[bytes]) -> float:
-    """Messages a second of the binding's confirmed publish, with the properties of the contract."""
-    with binding(server) as bus:
-        send(bus, "published", bodies[:1])
-        return once(len(bodies), lambda: send(bus, "published", bodies))
 
 
 def bare_publish(server: ServiceBusServer, bodies: list[bytes]) -> float:

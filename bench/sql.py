@@ -14,7 +14,7 @@ from sqlalchemy import make_url
 
 from babelqueue_spark.options import write_options
 from bench.redis import body, session
-from bench.table import Row, rate, read_rate, row
+from bench.table import Row, rate, read_rate, row, write_rate
 from tests.servers import Server
 from tests.servers.mariadb import MariaDbServer
 from tests.servers.postgresql import PostgresServer
@@ -61,15 +61,14 @@ def of_one(
 ) -> list[Row]:
     """The rows of one server."""
     few = bodies[:BARE_MESSAGES]
-    publish(server.url, "warm", bodies[:CHUNK])
-    published = rate(len(few), lambda: publish(server.url, "published", few), repeats=1)
+    written = write_rate(spark, server.url, few)
     with connected(server.url) as connection:
         inserted = rate(len(few), lambda: bare_insert(connection, few), repeats=1)
         looped = rate(len(few), lambda: bare_loop(connection, claim), repeats=1)
     streamed = read(spark, server.url, bodies)
     return [
         row(f"{name} to DataFrame, local[2]", streamed, "bare bulk claim and delete", looped, 0.7),
-        row(f"{name} publish", published, "bare executemany", inserted, None),
+        row(f"DataFrame to {name}, one partition", written, "bare executemany", inserted, 0.7),
     ]
 
 

@@ -17,7 +17,7 @@ from botocore.config import Config
 from babelqueue_spark.bindings.base import BindingConfig
 from babelqueue_spark.bindings.sqs import SqsBinding
 from bench.redis import body, session
-from bench.table import Row, read_rate, row
+from bench.table import Row, read_rate, row, write_rate
 from tests.servers.elasticmq import CREDENTIALS, ElasticMqServer
 from tests.streams import outgoing
 
@@ -39,6 +39,7 @@ def rows() -> list[Row]:
         work, peer = "SQS to DataFrame, local[2]", f"bare receive and delete, {PROCESSES} x {THREADS} threads"
         read(spark, server, filled(server, bodies[:PER_TRIGGER]), Path(folder) / "warm")
         streamed = read(spark, server, filled(server, bodies), Path(folder) / "measured")
+        written = write_rate(spark, server.url, bodies[:PUBLISHED])
         spark.stop()
         bare = bare_loops(server, filled(server, bodies))
         alone = {count: settle(server, bodies[:PUBLISHED], count) for count in IN_FLIGHT}
@@ -46,11 +47,11 @@ def rows() -> list[Row]:
         return [
             row(work, streamed, peer, bare, 0.9),
             row(
-                f"SQS publish, {THREADS} in flight",
-                publish(server, bodies[:PUBLISHED]),
+                f"DataFrame to SQS, {THREADS} in flight",
+                written,
                 f"bare send_message_batch, {THREADS} threads",
                 bare_publish(server, bodies[:PUBLISHED]),
-                None,
+                0.9,
             ),
             *(
                 row(f"SQS claim and acknowledge, {count} in flight", alone[count], f"{one}", alone[one], None)
@@ -125,13 +126,6 @@ def settle(server: ElasticMqServer, bodies: list[bytes], in_flight: int) -> floa
                 left -= sqs.acknowledge(queue, claimed).true_count
 
         return once(len(bodies), run)
-
-
-def publish(server: ElasticMqServer, bodies: list[bytes]) -> float:
-    """Messages a second of the binding's confirmed publish, with the attributes of the contract."""
-    with binding(server) as sqs:
-        sqs.backlog("published")
-        return once(len(bodies), lambda: send(sqs, "published", bodies))
 
 
 def bare_publish(server: ElasticMqServer, bodies: list[bytes]) -> float:

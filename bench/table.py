@@ -71,18 +71,16 @@ def read_progress(spark: Any, url: str, queue: str, folder: Path, **options: Any
     return progress
 
 
-def write_rate(
-    spark: Any, url: str, queue: str, bodies: list[bytes], partitions: int, **options: Any
-) -> float:
+def write_rate(spark: Any, url: str, bodies: list[bytes], *, partitions: int = 1, **options: Any) -> float:
     """Messages a second that `df.write` publishes: rows with the content of `bodies`, from memory."""
     columns = decode(pa.array(bodies, pa.binary())).select(["job", "trace_id", "data"])
     frame = spark.createDataFrame(pa.Table.from_batches([columns])).repartition(partitions).cache()
     frame.count()
 
     def write() -> None:
-        frame.write.format("babelqueue").options(url=url, queue=queue, **options).mode("append").save()
+        frame.write.format("babelqueue").options(url=url, queue="written", **options).mode("append").save()
 
-    write()
+    write()  # warm
     speed = rate(len(bodies), write)
     frame.unpersist()
     return speed

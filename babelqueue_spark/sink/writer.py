@@ -129,7 +129,7 @@ def _fingerprint(chunk: pa.RecordBatch) -> str:
         if pa.types.is_string(column.type) and not column.null_count:
             octets, bounds = octets_of(column)
             digest.update(np.diff(bounds).tobytes())
-            digest.update(octets[bounds[0] : bounds[-1]])
+            digest.update(octets[bounds[0] : bounds[-1]].data)
         else:
             digest.update(repr(column.to_pylist()).encode())
     return digest.hexdigest()
