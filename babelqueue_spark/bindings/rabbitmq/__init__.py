@@ -53,7 +53,7 @@ from babelqueue_spark.bindings.base import (
     names_by_content,
 )
 from babelqueue_spark.bindings.rabbitmq.link import Done, Inbox, Link
-from babelqueue_spark.bindings.rabbitmq.messages import Message, received, tags
+from babelqueue_spark.bindings.rabbitmq.messages import Message, tags
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 from babelqueue_spark.bindings.rabbitmq.publishing import LONGEST_DELAY, Publisher
 from babelqueue_spark.errors import BrokerError
@@ -61,7 +61,7 @@ from babelqueue_spark.errors import BrokerError
 __all__ = ["RabbitBinding"]
 
 _FIRST_WINDOW = 200
-_LARGEST_WINDOW = 10_000
+_LARGEST_WINDOW = 20_000
 _QUIET_SECONDS = 0.05
 _STALLED_SECONDS = 1.0
 _BROWSE_MESSAGES = 1_000
@@ -100,24 +100,23 @@ class RabbitBinding(Binding):
 
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
         """By consumers one after the other, each with a prefetch that keeps to both bounds."""
-        claimed: list[Message] = []
-        size = 0
-        while (
-            len(claimed) < messages and (size < max_bytes or not claimed) and (ready := self.backlog(queue))
-        ):
-            window = self._window(messages - len(claimed), max_bytes - size)
+        claimed: list[pa.RecordBatch] = []
+        count, size = 0, 0
+        while count < messages and (size < max_bytes or not count) and (ready := self.backlog(queue)):
+            window = self._window(messages - count, max_bytes - size)
             with self._link.consuming(queue, window) as inbox:
-                full = self._fill(inbox, queue, window, ready)
-            taken, size = _within(inbox.messages, claimed, size, max_bytes)
+                full = self._fill(inbox, queue, window, max_bytes - size, ready)
+            taken, size = _within(inbox.messages, count, size, max_bytes)
             self._hold(inbox)
-            claimed += inbox.messages[:taken]
+            claimed.append(inbox.deliveries(taken))
+            count += taken
             if surplus := inbox.messages[taken:]:
                 self._settle([tag for tag, *_ in surplus], give_back=True)
-            if claimed:
-                self._average = size / len(claimed)
+            if count:
+                self._average = size / count
             if not full or surplus:
                 break
-        return received(claimed, self._epoch) if claimed else empty_deliveries()
+        return pa.concat_batches(claimed) if claimed else empty_deliveries()
 
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
         """True where the channel of the claim is still open; a whole claim goes in one frame."""
@@ -162,12 +161,12 @@ class RabbitBinding(Binding):
         fitting = int(max_bytes / max(self._average, 1.0))
         return max(1, min(messages, fitting, _LARGEST_WINDOW))
 
-    def _fill(self, inbox: Inbox, queue: str, window: int, ready: int) -> bool:
+    def _fill(self, inbox: Inbox, queue: str, window: int, max_bytes: int, ready: int) -> bool:
         """Wait until the window is full (true), or the queue is dry, or others have what is left."""
         seen, stalled_at = 0, 0.0
         while not inbox.cancelled:
-            inbox.wait(min(window, len(inbox.messages) + ready), _QUIET_SECONDS)
-            if len(inbox.messages) >= window:
+            inbox.wait(min(window, len(inbox.messages) + ready), max_bytes, _QUIET_SECONDS)
+            if len(inbox.messages) >= window or inbox.size >= max_bytes:
                 return True
             if len(inbox.messages) > seen or not stalled_at:
                 seen, stalled_at = len(inbox.messages), time.monotonic() + _STALLED_SECONDS
@@ -221,9 +220,7 @@ class RabbitBinding(Binding):
             self._held.pop(tag, None)
 
 
-def _within(
-    arrived: Sequence[Message], claimed: Sequence[Message], size: int, max_bytes: int
-) -> tuple[int, int]:
+def _within(arrived: Sequence[Message], claimed: int, size: int, max_bytes: int) -> tuple[int, int]:
     """How many of the messages fit (the first one always does), and the bytes claimed with them."""
     for count, (_, body, *_) in enumerate(arrived):
         grown = size + len(body)
