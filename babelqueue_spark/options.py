@@ -58,6 +58,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _version(text: str) -> int:
+    if not re.fullmatch(r"\d+", text.strip()):
+        raise ValueError("a whole number, such as the number of a batch")
+    return int(text)
+
+
 def _flag(text: str) -> bool:
     if text.strip().lower() not in ("true", "false"):
         raise ValueError("'true' or 'false'")
@@ -104,6 +110,8 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "visibilityTimeout": seconds,
     "deadLetterStyle": _style,
     "deadLetterQueue": str,
+    "txnAppId": str,
+    "txnVersion": _version,
     "failOnDataLoss": _flag,
     "allowEmptyListData": _flag,
     "startingOffsets": _offsets,
@@ -115,7 +123,7 @@ _READ_ONLY = {
     "numPartitions", "visibilityTimeout", "failOnDataLoss", "allowEmptyListData", "startingOffsets",
     "endingOffsets",
 }  # fmt: skip
-_WRITE_ONLY = {"deadLetterStyle", "deadLetterQueue"}
+_WRITE_ONLY = {"deadLetterStyle", "deadLetterQueue", "txnAppId", "txnVersion"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +140,7 @@ class Options:
         num_partitions: most parallel claimers a trigger.
         visibility_timeout: seconds a claim may stay unacknowledged; None = the binding's default.
         dead_letter_style, dead_letter_queue: where dead letters go.
+        txn_app_id, txn_version: what a batch write is a repeat of, when another one had the same.
         fail_on_data_loss: whether missing journal content fails the query.
         allow_empty_list_data: read PHP's `"data":[]` as an empty object.
         starting_offsets, ending_offsets: of a log: `earliest`, `latest`, or queue → partition → offset, where
@@ -152,6 +161,8 @@ class Options:
     visibility_timeout: float | None = None
     dead_letter_style: DeadLetterStyle = "babelqueue"
     dead_letter_queue: str | None = None
+    txn_app_id: str | None = None
+    txn_version: int | None = None
     fail_on_data_loss: bool = True
     allow_empty_list_data: bool = False
     starting_offsets: Offsets | None = None
@@ -197,6 +208,8 @@ def write_options(given: Mapping[str, str]) -> Options:
     options = _parse(given, forbidden=_READ_ONLY, door="writing")
     if len(options.queue) > 1:
         raise OptionError("option 'queue' takes one queue on writes: name others in a 'queue' column")
+    if (options.txn_app_id is None) != (options.txn_version is None):
+        raise OptionError("options 'txnAppId' and 'txnVersion' are needed together: a name, and a number")
     return options
 
 

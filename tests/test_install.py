@@ -47,6 +47,7 @@ def answer(message):
 @worker.frame_handler("urn:babel:invoices:*")
 def keep(frame, number):
     frame.select("job", "data").write.mode("append").parquet(folder + "/invoices")
+    return frame.selectExpr("'urn:babel:invoices:kept' AS job", "data", "'kept' AS queue")
 reader = spark.readStream.format("babelqueue").options(url=url, queue="copies", journalLocation=folder + "/copies")
 query = (reader.load().writeStream.foreachBatch(worker).option("checkpointLocation", checkpoint)
     .trigger(availableNow=True).start())
@@ -54,6 +55,7 @@ query.awaitTermination(90)
 assert query.exception() is None, query.exception()
 answers = spark.read.format("babelqueue").options(url=url, queue="answers").load()
 print("answers:", answers.where("error IS NULL").count())
+print("kept:", spark.read.format("babelqueue").options(url=url, queue="kept").load().count())
 print("invoices:", spark.read.parquet(folder + "/invoices").count())
 print("of the query:", os.listdir(folder + "/streaming") == [query.id])
 spark.stop()
@@ -86,8 +88,16 @@ def queue_url(tmp_path: Path) -> str:
 @pytest.mark.parametrize("remote", ["classic", "connect"])
 def test_read_and_write(queue_url: str, tmp_path: Path, remote: str) -> None:
     said = run(Path(sys.executable), queue_url, tmp_path, remote, PYTHONPATH=str(ROOT))
-    assert said.splitlines()[-6:] == [
-        *("copies: 25", "valid: 25", "handled: 25", "answers: 20", "invoices: 5", "of the query: True")
+    assert said.splitlines()[-7:] == [
+        *(
+            "copies: 25",
+            "valid: 25",
+            "handled: 25",
+            "answers: 20",
+            "kept: 5",
+            "invoices: 5",
+            "of the query: True",
+        )
     ]
 
 

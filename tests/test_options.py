@@ -103,6 +103,14 @@ def test_write_refuses_options_of_a_read() -> None:
     assert write_options({"url": URL, "checkpointlocation": "/c"}).queue == ()
 
 
+@pytest.mark.parametrize(
+    "given", [{"txnAppId": "copy"}, {"txnVersion": "7"}, {"txnAppId": "a", "txnVersion": "-1"}]
+)
+def test_a_transaction_has_a_name_and_a_number(given: dict[str, str]) -> None:
+    with pytest.raises(OptionError, match=r"a name, and a number|takes a whole number"):
+        write_options({"url": URL, **given})
+
+
 def test_secret_references(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("QUEUE_URL", "redis://:secret@h")
     (tmp_path / "url").write_text("redis://:other@h\n")

@@ -33,9 +33,12 @@ class Store(ABC):
 
     _errors: tuple[type[Exception], ...] = (OSError, ValueError)
 
-    def __init__(self, location: str) -> None:
-        self.location = re.sub(r"://[^/@]*@", "://", location)
+    def __init__(self, location: str, option: str = "journalLocation") -> None:
+        login = re.match(r"[^:/]+://([^@]*:[^@]*@)", location)
+        self._login = login[1] if login else ""
+        self.location = self._shown(location)
         """For messages: without a user's name and password."""
+        self._option = option
 
     def create(self, name: str, content: bytes) -> bool:
         """Write a new file whole and durable; False, and nothing written, when the name is taken."""
@@ -95,7 +98,7 @@ class Store(ABC):
                 self.remove_file(name)
         if not exclusive:
             raise JournalError(
-                f"journalLocation {self.location} is on storage that cannot create a file exclusively "
+                f"{self._option} {self.location} is on storage that cannot create a file exclusively "
                 "(two writers both succeeded): use a local or shared POSIX directory, or an object "
                 "store with conditional puts"
             )
@@ -107,18 +110,22 @@ class Store(ABC):
             yield
         except self._errors as error:
             cause = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            cause = " ".join(cause.split())
+            cause = f"{type(error).__name__}: {self._shown(cause)}"
             raise JournalError(
-                f"journalLocation {self.location} cannot be used ({type(error).__name__}: {cause}): it must "
-                "be a directory that driver and executors can both create, read and write"
+                f"{self._option} {self.location} cannot be used ({cause}): it must be a directory "
+                "that driver and executors can both create, read and write"
             ) from None
+
+    def _shown(self, text: str) -> str:
+        """The text in one line, without a user's name and password."""
+        return " ".join((text.replace(self._login, "") if self._login else text).split())
 
 
 class LocalStore(Store):
     """A directory: a file appears whole by hard link, or by exclusive open where links are refused."""
 
-    def __init__(self, location: str) -> None:
-        super().__init__(location)
+    def __init__(self, location: str, option: str = "journalLocation") -> None:
+        super().__init__(location, option)
         self._root = Path(location)
         self._hard_links = True
 
@@ -202,12 +209,14 @@ class FsspecStore(Store):
 
     _errors = (Exception,)  # each file system passes on its client's own
 
-    def __init__(self, location: str) -> None:
-        super().__init__(location)
+    def __init__(self, location: str, option: str = "journalLocation") -> None:
+        super().__init__(location, option)
         try:
             self._fs, self._root = fsspec.core.url_to_fs(location, use_listings_cache=False)
         except (ImportError, ValueError, OSError) as error:
-            raise JournalError(f"journalLocation {self.location} cannot be opened: {error}") from None
+            raise JournalError(
+                f"{option} {self.location} cannot be opened: {self._shown(str(error))}"
+            ) from None
 
     def _path(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}"
@@ -249,14 +258,14 @@ class FsspecStore(Store):
             self._fs.rm_file(self._path(name))
 
 
-def open_store(location: str) -> Store:
-    """The store for a path, a `file:` URL or any fsspec URL."""
+def open_store(location: str, option: str = "journalLocation") -> Store:
+    """The store for a path, a `file:` URL or any fsspec URL; errors name the `option` that it came by."""
     scheme, separator, _ = location.partition("://")
     if location.startswith("file:"):
-        return LocalStore("/" + location.removeprefix("file:").lstrip("/"))
+        return LocalStore("/" + location.removeprefix("file:").lstrip("/"), option)
     if not separator or len(scheme) < 2:
-        return LocalStore(location)
-    return FsspecStore(location)
+        return LocalStore(location, option)
+    return FsspecStore(location, option)
 
 
 def _precondition_failed(error: OSError) -> bool:

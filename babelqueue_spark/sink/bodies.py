@@ -220,6 +220,6 @@ def _child(rows: pa.RecordBatch, parent: str, name: str, kind: pa.DataType) -> p
 
 def child_of(column: pa.StructArray, name: str, kind: pa.DataType) -> pa.Array:
     """A field of a struct column as `kind`, null where there is no such field."""
-    if column.type.get_field_index(name) < 0:
+    if not pa.types.is_struct(column.type) or column.type.get_field_index(name) < 0:
         return pa.nulls(len(column), kind)
     return pc.struct_field(column, name).cast(kind)

@@ -38,6 +38,8 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
     """Publishes micro-batches; a replayed batch carries the same ids and, where possible, no repeats."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
+        if options.txn_version is not None:
+            raise OptionError("options 'txnAppId' and 'txnVersion' are for df.write: a stream has its own")
         check_columns(schema)
         self._options = options
 
@@ -50,7 +52,7 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
 
 
 class QueueWriter(DataSourceArrowWriter):
-    """Publishes a DataFrame once; inside foreachBatch with ids that a replay repeats."""
+    """Publishes a DataFrame once; in foreachBatch, or with `txnVersion`, with ids that a replay repeats."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -58,13 +60,15 @@ class QueueWriter(DataSourceArrowWriter):
         check_columns(schema)
         self._options = options
         self._run = uuid.uuid4().hex
+        app, version = options.txn_app_id, options.txn_version
+        self._transaction = None if version is None else f"{app} {version}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         """Publish the rows of one partition; returns when the broker has confirmed them."""
         context = _task()
-        streaming = _streaming(context)
-        stamp = Stamp(f"{streaming or self._run} {context.partitionId()}")
-        return Published(_publish(iterator, stamp, self._options, ids_by_content=streaming is not None))
+        repeatable = self._transaction or _streaming(context)
+        stamp = Stamp(f"{repeatable or self._run} {context.partitionId()}")
+        return Published(_publish(iterator, stamp, self._options, ids_by_content=repeatable is not None))
 
 
 def check_columns(schema: StructType) -> None:
@@ -123,9 +127,8 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
 
 def _fingerprint(chunk: pa.RecordBatch) -> str:
     """A digest of the rows as given: a marker must never stand for other rows than it was made of."""
-    digest = hashlib.blake2b(digest_size=16)
-    for name, column in zip(chunk.schema.names, chunk.columns, strict=True):
-        digest.update(f"{name} ".encode())
+    digest = hashlib.blake2b(f"{chunk.num_rows} {chunk.schema}".encode(), digest_size=16)
+    for column in chunk.columns:
         if pa.types.is_string(column.type) and not column.null_count:
             octets, bounds = octets_of(column)
             digest.update(np.diff(bounds).tobytes())

@@ -46,7 +46,10 @@ _INPUT = [
     "error",
 ]
 _NEEDED = ("body", "queue", "headers", "attempts", "job", "trace_id", "data", "meta", "delivery", "error")
-_STOPPED = ("SPARK_JOB_CANCELLED", "SparkContext was shut down", "stopped SparkContext")
+_STOPPED = (
+    *("SPARK_JOB_CANCELLED", "SparkContext was shut down", "stopped SparkContext"),
+    *("OPERATION_CANCELED", "INVALID_HANDLE", "StatusCode.UNAVAILABLE"),  # over Spark Connect
+)
 _COUNTS = "job STRING, outcome STRING, reason STRING, messages BIGINT"
 
 
@@ -249,17 +252,17 @@ class Worker:
         if outcome is None:
             # Cut off from its plan, so that the handler may join or coalesce what was admitted.
             admitted = frame if work.store is None else _admitted(frame, admit(work, name)).localCheckpoint()
-            failure = self._outcome(handler, admitted, work.batch)
+            failure = self._outcome(handler, admitted, work)
             notes = {"failure": None if failure is None else asdict(failure)}
             outcome = work.ledger().write(f"{name}-outcome", Entry(notes))
         noted = outcome.notes["failure"]
         return _run(frame, settle(work, name, None if noted is None else Failure(**noted)))
 
-    def _outcome(self, handler: FrameHandler, frame: DataFrame, batch: int) -> Failure | None:
+    def _outcome(self, handler: FrameHandler, frame: DataFrame, work: Work) -> Failure | None:
         """Run a handler once; what it raised."""
         try:
             with_jobs_cancelled_after(
-                self._frame_timeout, frame.sparkSession, lambda: self._run_on_driver(handler, frame, batch)
+                self._frame_timeout, frame.sparkSession, lambda: self._run_on_driver(handler, frame, work)
             )
         except StuckHandlerError:
             raise
@@ -269,13 +272,14 @@ class Worker:
             return Failure.of(error)
         return None
 
-    def _run_on_driver(self, handler: FrameHandler, frame: DataFrame, batch: int) -> None:
+    def _run_on_driver(self, handler: FrameHandler, frame: DataFrame, work: Work) -> None:
         if handler.data_schema is not None:
             typed = decode("body", handler.data_schema, allow_empty_list_data=True)["data"]
             frame = frame.withColumn("data", typed)
-        returned = handler.run(frame, batch)
+        returned = handler.run(frame, work.batch)
         if isinstance(returned, DataFrame):
-            returned.write.format("babelqueue").options(**self._given).mode("append").save()
+            own = {**self._given, "txnAppId": work.run, "txnVersion": str(work.batch)}
+            returned.write.format("babelqueue").options(**own).mode("append").save()
         elif returned is not None:
             raise TypeError(
                 f"a DataFrame handler returns nothing or a DataFrame, not a {type(returned).__name__}"
@@ -298,10 +302,14 @@ def _query_id(spark: Any, checkpoint: str | None) -> str:
             "Spark Connect does not tell a worker whose batches it gets: give it checkpoint=, the "
             "checkpointLocation of its query"
         )
-    metadata = open_store(checkpoint).read("metadata")
-    if metadata is None:
-        raise OptionError("the worker's checkpoint is not its query's: there is no file 'metadata' in it")
-    return str(json.loads(metadata)["id"])
+    metadata = open_store(checkpoint, "checkpoint").read("metadata")
+    try:
+        return str(json.loads(metadata or "")["id"])
+    except (ValueError, KeyError):
+        raise OptionError(
+            "the worker's checkpoint is not its query's, or out of reach of the server's Python: there is no "
+            "query's id in its file 'metadata'"
+        ) from None
 
 
 def _acceptable() -> Column:

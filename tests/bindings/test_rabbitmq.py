@@ -17,6 +17,7 @@ from babelqueue.pika_transport import PikaTransport
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.rabbitmq import RabbitBinding
+from babelqueue_spark.bindings.rabbitmq.inbox import Inbox
 from babelqueue_spark.bindings.rabbitmq.messages import properties
 from babelqueue_spark.errors import BrokerError, OptionError
 from tests.contract.suite import (
@@ -117,7 +118,8 @@ class TestProperties:
         table = {
             "int": -3,
             "bytes": b"\xff",
-            "list": [1, {"a": "ß"}],
+            "list": [1, {"a": "ß", b"\xff": 2}],
+            "x-delivery-count": 2**31,
             "flag": True,
             "none": None,
             "text": "ü",
@@ -129,11 +131,49 @@ class TestProperties:
         channel.basic_publish("", queue, b"{}", given)
         claimed = take(rabbit, queue, 1)
         assert dict(claimed.column("headers")[0].as_py()) == {
-            "int": "-3", "bytes": "\\xff", "list": '[1, {"a": "ß"}]', "flag": "True", "text": "ü",
+            "int": "-3", "bytes": "\\xff", "list": '[1, {"a": "ß", "\\\\xff": 2}]', "flag": "True",
+            "text": "ü", "x-delivery-count": str(2**31),
             "amqp.reply_to": "answers",
         }  # fmt: skip
+        assert claimed.column("count").to_pylist() == [1]
         assert claimed.column("id").to_pylist() == ["m1"]
         assert claimed.column("enqueued_at")[0].as_py().timestamp() == 1_700_000_000
+
+
+class TestInbox:
+    """As the connection's thread and the caller's use it."""
+
+    @staticmethod
+    def fill(inbox: Inbox, bodies: list[bytes]) -> None:
+        for number, body in enumerate(bodies, start=1):
+            method = pika.spec.Basic.Deliver(delivery_tag=number, redelivered=False)
+            inbox.receive(None, method, pika.BasicProperties(), body)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(("wanted", "max_bytes"), [(200, 10), (1, MIB)])
+    def test_it_is_full_by_count_or_by_bytes(self, wanted: int, max_bytes: int) -> None:
+        inbox = Inbox()
+        sender = threading.Timer(0.1, lambda: self.fill(inbox, [b"x" * 1000]))
+        sender.start()
+        started = time.monotonic()
+        inbox.wait(wanted, max_bytes, quiet=30)
+        assert time.monotonic() - started < 20
+        assert inbox.deliveries(1).column("body").to_pylist() == [b"x" * 1000]
+
+    def test_what_comes_meanwhile_is_there_once_and_in_order(self) -> None:
+        inbox = Inbox()
+        bodies = [str(number).encode() for number in range(20_000)]
+        sender = threading.Thread(target=self.fill, args=(inbox, bodies))
+        sender.start()
+        inbox.wait(len(bodies), MIB, quiet=5)
+        sender.join()
+        assert inbox.deliveries(len(bodies)).column("body").to_pylist() == bodies
+        assert inbox.deliveries(7).column("body").to_pylist() == bodies[:7]
+
+    def test_an_error_reaches_the_caller(self) -> None:
+        inbox = Inbox()
+        inbox.end(ConnectionError("gone"))
+        with pytest.raises(ConnectionError, match="gone"):
+            inbox.wait(1, MIB, quiet=30)
 
 
 class TestSdk:

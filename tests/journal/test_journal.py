@@ -15,7 +15,7 @@ import pytest
 from babelqueue_spark.bindings import DELIVERIES
 from babelqueue_spark.bindings.base import deliveries
 from babelqueue_spark.errors import JournalError
-from babelqueue_spark.journal import Holding, Journal, LocalStore
+from babelqueue_spark.journal import Holding, Journal, LocalStore, open_store
 from babelqueue_spark.journal.journal import CLOCK_SKEW
 
 NOW = 1_000_000.0
@@ -316,3 +316,16 @@ class TestTornSegments:
         content = self.whole(tmp_path)
         assert store.create("s.arrow", content)
         assert not store.create("s.arrow", content)
+
+
+@pytest.mark.parametrize("secret", ["key:secret@", "key:se/cret@"])
+def test_no_error_of_a_store_shows_a_login(secret: str) -> None:
+    with pytest.raises(JournalError) as raised:
+        open_store(f"nowhere://{secret}bucket/x")
+    assert "journalLocation nowhere://bucket/x cannot be opened" in str(raised.value)
+    store = open_store(f"memory://{secret}bucket/x", "checkpoint")
+    with pytest.raises(JournalError) as raised, store.explained():
+        raise OSError(f'Invalid bucket name\n"{secret}bucket"')
+    assert "checkpoint memory://bucket/x cannot be used" in str(raised.value)
+    assert "cret" not in str(raised.value)
+    assert "\n" not in str(raised.value)

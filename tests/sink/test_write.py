@@ -165,6 +165,24 @@ def test_foreach_batch_replay_publishes_once(spark: Any, url: str, queue: str, t
     assert len({row.meta.id for row in rows}) == 10
 
 
+def test_a_transaction_publishes_once(spark: Any, url: str, queue: str) -> None:
+    """What a function of foreachBatch says over Spark Connect, where Spark does not tell it."""
+    rows = spark.range(10).selectExpr("'urn:x' AS job", "to_json(struct(id)) AS data", "NULL AS dead_letter")
+    for version in (7, 7, 8):
+        write(rows.coalesce(1), url, queue, txnAppId="copy", txnVersion=version)
+    ids = [row.meta.id for row in browse(spark, url, queue)]
+    assert len(ids) == len(set(ids)) == 20
+
+
+def test_a_stream_has_its_own_transactions(spark: Any, url: str, queue: str, tmp_path: Path) -> None:
+    rows = spark.readStream.format("rate").load().selectExpr("'urn:x' AS job", "'{}' AS data")
+    given = {"url": url, "queue": queue, "txnAppId": "copy", "txnVersion": 7}
+    with pytest.raises(Exception, match="a stream has its own"):
+        rows.writeStream.format("babelqueue").options(
+            **given, checkpointLocation=str(tmp_path / "checkpoint")
+        ).trigger(availableNow=True).start().awaitTermination(WAIT)
+
+
 @pytest.mark.parametrize(
     ("select", "says"),
     [

@@ -107,7 +107,13 @@ def missing(name: str) -> Any:
 
 def test_over_connect_a_worker_needs_its_querys_checkpoint(tmp_path: Path) -> None:
     frame = SimpleNamespace(sparkSession=object())
-    for checkpoint, says in ((None, "give it checkpoint="), (str(tmp_path), "no file 'metadata'")):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/metadata").write_text("{}")
+    for checkpoint, says in (
+        (None, "give it checkpoint="),
+        (str(tmp_path), "no query's id"),
+        (f"{tmp_path}/other", "no query's id"),
+    ):
         worker = Worker({"url": "sqlite://"}, journal=f"{tmp_path}/journal", checkpoint=checkpoint)
         with pytest.raises(OptionError, match=says):
             worker(frame, 0)  # type: ignore[arg-type]
@@ -161,6 +167,9 @@ def test_a_timeout_fits_into_a_lease(timeout: str) -> None:
         RuntimeError("[SPARK_JOB_CANCELLED] Job 7 cancelled"),
         RuntimeError("Job 7 cancelled because SparkContext was shut down"),
         RuntimeError("Cannot call methods on a stopped SparkContext."),
+        RuntimeError("[OPERATION_CANCELED] Operation has been canceled."),
+        RuntimeError("[INVALID_HANDLE.SESSION_CLOSED] The handle is invalid. Session was closed."),
+        RuntimeError("<_InactiveRpcError of RPC that terminated with: status = StatusCode.UNAVAILABLE>"),
     ],
 )
 def test_spark_that_stops_is_no_failure_of_a_dataframe_handler(error: Exception) -> None:

@@ -52,7 +52,8 @@ from babelqueue_spark.bindings.base import (
     empty_deliveries,
     names_by_content,
 )
-from babelqueue_spark.bindings.rabbitmq.link import Done, Inbox, Link
+from babelqueue_spark.bindings.rabbitmq.inbox import Inbox
+from babelqueue_spark.bindings.rabbitmq.link import Done, Link
 from babelqueue_spark.bindings.rabbitmq.messages import Message, tags
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 from babelqueue_spark.bindings.rabbitmq.publishing import LONGEST_DELAY, Publisher
@@ -61,6 +62,7 @@ from babelqueue_spark.errors import BrokerError
 __all__ = ["RabbitBinding"]
 
 _FIRST_WINDOW = 200
+_LARGE_MESSAGE = 64 << 10
 _LARGEST_WINDOW = 20_000
 _QUIET_SECONDS = 0.05
 _STALLED_SECONDS = 1.0
@@ -157,7 +159,7 @@ class RabbitBinding(Binding):
     def _window(self, messages: int, max_bytes: int) -> int:
         """How many messages may come before we look at their sizes again."""
         if not self._average:
-            return min(messages, _FIRST_WINDOW)
+            return max(1, min(messages, _FIRST_WINDOW, max_bytes // _LARGE_MESSAGE))
         fitting = int(max_bytes / max(self._average, 1.0))
         return max(1, min(messages, fitting, _LARGEST_WINDOW))
 

@@ -14,14 +14,12 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import pika
-import pyarrow as pa
 from pika import exceptions
 from pika.adapters.select_connection import SelectConnection
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.channel import Channel
 
-from babelqueue_spark.bindings.base import empty_deliveries, total_bytes
-from babelqueue_spark.bindings.rabbitmq.messages import Message, message, received
+from babelqueue_spark.bindings.rabbitmq.inbox import Inbox
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 from babelqueue_spark.errors import BrokerError
 
@@ -64,65 +62,6 @@ _UNREACHABLE = "it cannot be reached: check host, port and TLS"
 
 class NotFoundError(BrokerError):
     """A queue or an exchange does not exist."""
-
-
-class Inbox:
-    """What a consumer has received, in order.
-
-    Attributes:
-        epoch: names the channel on which it came.
-        size: bytes of the bodies that were made into deliveries so far.
-    """
-
-    def __init__(self) -> None:
-        self.epoch = ""
-        self.size = 0
-        self.messages: list[Message] = []
-        self.error: BaseException | None = None
-        self.cancelled = False
-        self._wanted = 0
-        self._batches: list[pa.RecordBatch] = []
-        self._converted = 0
-        self._woken = threading.Event()
-
-    def wait(self, wanted: int, max_bytes: int, quiet: float) -> None:
-        """Return when there is that much, or nothing arrived for `quiet` seconds, or nothing will.
-
-        What came is made into deliveries meanwhile, while the server sends more.
-        """
-        self._wanted = wanted
-        seen = -1
-        while seen != len(self.messages) < wanted and self.size < max_bytes and not self.cancelled:
-            seen = len(self.messages)
-            self._convert()
-            self._woken.clear()
-            if len(self.messages) < wanted and not self.error:
-                self._woken.wait(quiet)
-            if self.error:
-                raise self.error
-
-    def receive(self, _: Channel, method: Any, properties: pika.BasicProperties, body: bytes) -> None:
-        """Keep a delivery."""
-        self.messages.append(message(method, properties, body))
-        if len(self.messages) >= self._wanted:
-            self._woken.set()
-
-    def deliveries(self, count: int) -> pa.RecordBatch:
-        """The first `count` of the messages."""
-        self._convert()
-        return pa.concat_batches([empty_deliveries(), *self._batches]).slice(0, count)
-
-    def _convert(self) -> None:
-        if came := self.messages[self._converted :]:
-            self._batches.append(received(came, self.epoch))
-            self.size += total_bytes(self._batches[-1])
-            self._converted += len(came)
-
-    def end(self, error: BaseException | None) -> None:
-        """Nothing more will come."""
-        self.error = error
-        self.cancelled = True
-        self._woken.set()
 
 
 class Link:

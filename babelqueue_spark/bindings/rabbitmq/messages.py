@@ -53,6 +53,8 @@ def properties(messages: pa.RecordBatch) -> Iterator[pika.BasicProperties]:
         )
 
 
+_MOST_DELIVERIES = 2**31 - 1
+
 Headers = tuple[tuple[str, str], ...]
 
 #: A delivery: its tag on the channel on which it came, then body, headers, id, count, redelivered and
@@ -124,14 +126,21 @@ def _text(value: Any) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, (dict, list)):
-        return json.dumps(value, ensure_ascii=False, default=_text)
+        return json.dumps(_plain(value), ensure_ascii=False, default=_text)
     return str(value)
+
+
+def _plain(value: Any) -> Any:
+    """Tables within tables, whose names pika leaves as bytes where they are no UTF-8, as JSON takes them."""
+    if isinstance(value, dict):
+        return {_text(name): _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
 def _count(redelivered: bool, table: Mapping[str, Any] | None) -> int | None:
     """Quorum queues count deliveries; a classic queue only knows the first one."""
     before = (table or {}).get("x-delivery-count")
-    if isinstance(before, int):
+    if type(before) is int and 0 <= before < _MOST_DELIVERIES:
         return before + 1
     return None if redelivered else 1
 
