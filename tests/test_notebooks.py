@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
-from jupyter_client.manager import KernelManager
 
-from scripts.run_notebooks import NOTEBOOKS, kernel, run
+from scripts.run_notebooks import NOTEBOOKS, run
 
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
 LARGEST = 200_000
@@ -25,12 +23,6 @@ SAYS = {
 """Texts that depend on nothing."""
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default::DeprecationWarning")]
-
-
-@pytest.fixture(scope="module")
-def manager() -> Iterator[KernelManager]:
-    with kernel() as manager:
-        yield manager
 
 
 def kinds(notebook: Any) -> list[list[str]]:
@@ -48,9 +40,9 @@ def shown(notebook: Any) -> str:
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_a_notebook(path: Path, manager: KernelManager) -> None:
+def test_a_notebook(path: Path) -> None:
     committed = nbformat.read(path, as_version=4)
-    found = run(path, manager)
+    found = run(path)
     assert kinds(found) == kinds(committed)
     assert SAYS.get(path.stem, "") in shown(found)
     assert SAYS.get(path.stem, "") in shown(committed)

@@ -140,7 +140,7 @@ def _plain(value: Any) -> Any:
 def _count(redelivered: bool, table: Mapping[str, Any] | None) -> int | None:
     """Quorum queues count deliveries; a classic queue only knows the first one."""
     before = (table or {}).get("x-delivery-count")
-    if type(before) is int and 0 <= before < _MOST_DELIVERIES:
+    if isinstance(before, int) and not isinstance(before, bool) and 0 <= before < _MOST_DELIVERIES:
         return before + 1
     return None if redelivered else 1
 
