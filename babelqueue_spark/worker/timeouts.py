@@ -65,6 +65,7 @@ def with_jobs_cancelled_after(seconds: float | None, spark: SparkSession, call: 
     raised: list[BaseException] = []
 
     def run() -> None:
+        _activate(spark)
         add_tag(tag)
         try:
             returned.append(call())
@@ -88,6 +89,12 @@ def with_jobs_cancelled_after(seconds: float | None, spark: SparkSession, call: 
     if not in_time:
         raise HandlerTimeoutError(f"the handler ran longer than {seconds:g} s") from raised[0]
     raise raised[0]
+
+
+def _activate(spark: Any) -> None:
+    """Make it the session of this thread, in which alone Spark finds data sources written in Python."""
+    if isinstance(spark, SparkSession):
+        spark.createDataFrame([], "none INT")  # PySpark has no other public way
 
 
 def _job_tags(spark: Any) -> tuple[Callable[[str], Any], Callable[[str], Any]]:

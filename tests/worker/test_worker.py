@@ -447,6 +447,26 @@ def test_a_dataframe_handler_that_never_returns_is_cancelled(
 
 @pytest.mark.spark
 @pytest.mark.server
+def test_what_a_dataframe_handler_in_time_returns_is_published(
+    spark: Any, url: str, queue: str, tmp_path: Path
+) -> None:
+    worker = worker_for(url, tmp_path, frame_timeout=60)
+
+    @worker.frame_handler("urn:*")
+    def copy(frame: Any, _: int) -> Any:
+        frame.select("job", "data").write.format("babelqueue").options(
+            url=url, queue=f"{queue}-written"
+        ).mode("append").save()
+        return frame.selectExpr("job", "data", f"'{queue}-returned' AS queue")
+
+    publish(url, queue, [order(queue), order(queue)])
+    work_off(spark, worker, url, queue, tmp_path)
+    assert worker.counts.acked == 2
+    assert (backlog(url, f"{queue}-written"), backlog(url, f"{queue}-returned")) == (2, 2)
+
+
+@pytest.mark.spark
+@pytest.mark.server
 def test_one_that_is_late_and_returns_has_handled_its_messages(
     spark: Any, url: str, queue: str, tmp_path: Path
 ) -> None:
