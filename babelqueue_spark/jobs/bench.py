@@ -106,10 +106,10 @@ def read(spark: SparkSession, source: dict[str, str], state: str, messages: int)
         .load()
         .writeStream.format("noop")
         .option("checkpointLocation", f"{folder}/checkpoint")
-        .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
+    query.processAllAvailable()
+    query.stop()
     return [each for each in query.recentProgress if each["numInputRows"]]
 
 
