@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -26,6 +23,7 @@ from babelqueue_spark.envelope import validate
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.jobs.__main__ import JOBS
 from scripts.generate_docs import entries, generated
+from tests.programs import run
 from tests.servers.jars import jars
 from tests.servers.kafka import SPARK_KAFKA, KafkaServer
 from tests.streams import envelope, publish
@@ -127,15 +125,8 @@ def test_code_runs_in_another_spark(reason: str, kafka_server: KafkaServer, tmp_
     for shown in ("kafka.example:9092", "localhost:9092"):
         program = program.replace(shown, kafka_server.address)
     own = ",".join(map(str, jars(SPARK_KAFKA).glob("*.jar")))
-    done = subprocess.run(
-        [sys.executable, "-c", program.replace("sc://spark.example:15002", "local[2]")],
-        env={**os.environ, "ORDERS_URL": url, "PYSPARK_SUBMIT_ARGS": f"--jars {own} pyspark-shell"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    program = program.replace("sc://spark.example:15002", "local[2]")
+    run(program, ORDERS_URL=url, PYSPARK_SUBMIT_ARGS=f"--jars {own} pyspark-shell")
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=name_of)

@@ -89,15 +89,13 @@ def queue_url(tmp_path: Path) -> str:
 def test_read_and_write(queue_url: str, tmp_path: Path, remote: str) -> None:
     said = run(Path(sys.executable), queue_url, tmp_path, remote, PYTHONPATH=str(ROOT))
     assert said.splitlines()[-7:] == [
-        *(
-            "copies: 25",
-            "valid: 25",
-            "handled: 25",
-            "answers: 20",
-            "kept: 5",
-            "invoices: 5",
-            "of the query: True",
-        )
+        "copies: 25",
+        "valid: 25",
+        "handled: 25",
+        "answers: 20",
+        "kept: 5",
+        "invoices: 5",
+        "of the query: True",
     ]
 
 

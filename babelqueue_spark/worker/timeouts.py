@@ -65,9 +65,9 @@ def with_jobs_cancelled_after(seconds: float | None, spark: SparkSession, call: 
     raised: list[BaseException] = []
 
     def run() -> None:
-        _activate(spark)
-        add_tag(tag)
         try:
+            _activate(spark)
+            add_tag(tag)
             returned.append(call())
         except BaseException as error:  # noqa: BLE001 (it is raised again, in the thread that waits)
             raised.append(error)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +11,12 @@ import pytest
 from babelqueue_spark.options import read_options
 from tests.bindings.kafka_peers import send
 from tests.contract.suite import joined
+from tests.programs import run
 from tests.servers.jars import jars
 from tests.servers.kafka import SPARK_KAFKA, KafkaServer
 from tests.streams import envelope, publish
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
-
-ROOT = Path(__file__).parents[2]
 
 BESIDE_SPARKS_OWN = """
 import sys
@@ -51,20 +47,6 @@ assert query.exception() is None, query.exception()
 print(spark.read.format("babelqueue").options(url=url, queue=topic + "-copies").load().count())
 spark.stop()
 """
-
-
-def run(program: str, *arguments: str, **environment: str) -> str:
-    clean = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        env={**clean, "PYTHONPATH": str(ROOT), **environment},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
 
 
 def rows(folder: Path) -> list[Any]:
