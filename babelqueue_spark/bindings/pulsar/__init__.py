@@ -44,7 +44,7 @@ from __future__ import annotations
 
 import gc
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -62,9 +62,11 @@ from babelqueue_spark.bindings.properties import whole_numbers
 from babelqueue_spark.bindings.pulsar.client import PulsarClient
 from babelqueue_spark.bindings.pulsar.inbox import Inbox
 from babelqueue_spark.bindings.pulsar.messages import (
-    Claim,
     Entry,
+    Held,
+    Part,
     Unit,
+    claim_text,
     claimed,
     claims_of,
     due,
@@ -114,7 +116,7 @@ class PulsarBinding(Binding):
         self._watches: dict[str, Inbox] = {}
         self._standing_by: dict[str, list[pulsar.Consumer]] = {}
         self._former: set[str] = set()
-        self._acknowledged: dict[Claim, set[int]] = {}
+        self._acknowledged: dict[bytes, set[int]] = {}
 
     def backlog(self, queue: str) -> int:
         """Messages that are ready: exact up to a thousand, beyond that a generous estimate.
@@ -162,27 +164,28 @@ class PulsarBinding(Binding):
         """
         if queue in self._inboxes and not self._inboxes[queue].connected():
             self._close(queue)
-        claims, places = claims_of(deliveries.column("receipt").to_pylist())
-        positions = _by_claim(claims, places)
-        complete = {claim for claim, its in positions.items() if self._is_complete(claim, its)}
+        receipts = deliveries.column("receipt").to_pylist()
+        parts = claims_of(receipts)
+        complete = {text for text, part in parts.items() if self._is_complete(text, part)}
         topics: dict[str, list[Entry]] = defaultdict(list)
-        for claim in complete:
-            topics[claim.entry.topic].append(claim.entry)
+        for text in complete:
+            entry = parts[text].claim.entry
+            topics[entry.topic].append(entry)
         for topic, entries in topics.items():
             self._pulsar.settle(queue, topic, entries)
-        self._settled(queue, positions)
-        return pa.array([claim in complete for claim in claims], pa.bool_())
+        self._settled(queue, parts.values())
+        return pa.array([claim_text(receipt) in complete for receipt in receipts], pa.bool_())
 
     def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
         """Uncounted, when the consumer has no claim left; until then this binding can claim them again."""
         if queue not in self._inboxes:
             return
         inbox = self._inboxes[queue]
-        claims, places = claims_of(deliveries.column("receipt").to_pylist())
-        ours = [inbox.holder == claim.holder for claim in claims]
+        receipts = deliveries.column("receipt").to_pylist()
+        ours = [receipt.startswith(inbox.holder.encode()) for receipt in receipts]
         for unit in units_of(deliveries.filter(pa.array(ours, pa.bool_()))):
             inbox.put_back(unit)
-        self._settled(queue, _by_claim(claims, places))
+        self._settled(queue, claims_of(receipts).values())
 
     def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
         """With many unconfirmed messages on their way."""
@@ -250,21 +253,21 @@ class PulsarBinding(Binding):
             raise self._pulsar.error("the connection was lost", queue)
         return units
 
-    def _is_complete(self, claim: Claim, positions: set[int]) -> bool:
-        """Whether all that was claimed of an entry is acknowledged with these, or was before."""
-        if claim.holder in self._former:
+    def _is_complete(self, text: bytes, part: Part) -> bool:
+        """Whether all that was claimed of an entry is acknowledged with this part, or was before."""
+        if part.claim.holder in self._former:
             return False
-        seen = self._acknowledged.pop(claim, set()) | positions
-        if len(seen) < claim.total:
-            self._acknowledged[claim] = seen
-        return len(seen) >= claim.total
+        seen = self._acknowledged.pop(text, set()).union(part.places)
+        if len(seen) < part.claim.total:
+            self._acknowledged[text] = seen
+        return len(seen) >= part.claim.total
 
-    def _settled(self, queue: str, positions: Mapping[Claim, Iterable[int]]) -> None:
+    def _settled(self, queue: str, parts: Iterable[Part]) -> None:
         """Claims are no more, where they are this binding's; without any, the consumer closes."""
         inbox = self._inboxes.get(queue)
         if inbox is None:
             return
-        for claim, places in positions.items():
+        for claim, places in parts:
             if claim.holder == inbox.holder:
                 inbox.settled(claim.entry, places)
         self._close_if_settled(queue)
@@ -315,21 +318,14 @@ def _collector_at_rest() -> Iterator[None]:
             gc.enable()
 
 
-def _by_claim(claims: Sequence[Claim], places: Sequence[int]) -> dict[Claim, set[int]]:
-    """The places of the messages of each claim."""
-    positions: dict[Claim, set[int]] = defaultdict(set)
-    for claim, place in zip(claims, places, strict=True):
-        positions[claim].add(place)
-    return positions
-
-
 def _batches(messages: Iterable[pulsar.Message]) -> Iterator[list[Unit]]:
     """So many at a time as a browse shows."""
     units: list[Unit] = []
     size = 0
     for message in messages:
-        units.append(Unit.of(entry_of(message), [(message.message_id().batch_index(), message)]))
-        size += len(units[-1].bodies[0])
+        held = Held.of(message.message_id().batch_index(), message)
+        units.append(Unit.of(entry_of(message), message, [held]))
+        size += len(held.body)
         if len(units) == _BROWSE_MESSAGES or size >= _BROWSE_BYTES:
             yield units
             units, size = [], 0

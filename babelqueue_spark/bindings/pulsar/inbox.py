@@ -10,7 +10,7 @@ from typing import Any
 
 import pulsar
 
-from babelqueue_spark.bindings.pulsar.messages import Entry, Unit, batch_size
+from babelqueue_spark.bindings.pulsar.messages import Entry, Held, Unit, batch_size
 
 _FIRST_MILLISECONDS = 500
 """How long a new consumer waits for its first message."""
@@ -34,7 +34,7 @@ class Inbox:
         self.holder = uuid.uuid4().hex
         self._consumer = consumer
         self._units: deque[Unit] = deque()
-        self._partial: dict[Entry, tuple[int, list[tuple[int, pulsar.Message]]]] = {}
+        self._partial: dict[Entry, tuple[int, Unit]] = {}
         self._topics: dict[int, str] = {}
         self._held: dict[Entry, set[int]] = {}
         self._patience = _FIRST_MILLISECONDS
@@ -65,12 +65,14 @@ class Inbox:
             if unit.entry in claimed:
                 continue
             count += len(unit)
-            size += sum(map(len, unit.bodies))
+            size += sum(len(held.body) for held in unit.messages)
             if claimed and (count > messages or size > max_bytes):
                 self._units.appendleft(unit)
                 break
             claimed[unit.entry] = unit
-        self._held.update((entry, set(unit.positions)) for entry, unit in claimed.items())
+        self._held.update(
+            (entry, {held.position for held in unit.messages}) for entry, unit in claimed.items()
+        )
         return list(claimed.values())
 
     def waiting(self, enough: int) -> int:
@@ -117,21 +119,20 @@ class Inbox:
                 message = receive(timeout_millis=_INCOMPLETE_MILLISECONDS if partial else self._patience)
                 self._patience = _QUIET_MILLISECONDS
                 place = message.message_id()
-                entry, position = self._entry(message, place), place.batch_index()
-                if position < 0:
-                    return self._unit(entry, [(position, message)])
+                entry, held = self._entry(message, place), Held.of(place.batch_index(), message)
+                if held.position < 0:
+                    return self._whole(Unit.of(entry, message, [held]))
                 if entry not in partial:
-                    partial[entry] = (batch_size(place), [])
-                expected, arrived = partial[entry]
-                arrived.append((position, message))
-                if len(arrived) == expected:
-                    return self._unit(entry, partial.pop(entry)[1])
+                    partial[entry] = (batch_size(place), Unit.of(entry, message, []))
+                expected, unit = partial[entry]
+                unit.messages.append(held)
+                if len(unit) == expected:
+                    return self._whole(partial.pop(entry)[1])
         except pulsar.Timeout:
             self._patience = _QUIET_MILLISECONDS
             if not partial:
                 return None
-            entry = next(iter(partial))
-            return self._unit(entry, partial.pop(entry)[1])
+            return self._whole(partial.pop(next(iter(partial)))[1])
 
     def _entry(self, message: pulsar.Message, place: Any) -> Entry:
         number = place.partition()
@@ -139,7 +140,7 @@ class Inbox:
             self._topics[number] = message.topic_name()
         return Entry(self._topics[number], number, place.ledger_id(), place.entry_id())
 
-    def _unit(self, entry: Entry, arrived: list[tuple[int, pulsar.Message]]) -> Unit:
-        if entry in self._held:
+    def _whole(self, unit: Unit) -> Unit:
+        if unit.entry in self._held:
             raise pulsar.NotConnected("a claim was given out again")
-        return Unit.of(entry, arrived)
+        return unit

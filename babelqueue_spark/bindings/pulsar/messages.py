@@ -35,42 +35,51 @@ class Entry(NamedTuple):
         """The id that acknowledges all of it."""
         return pulsar.MessageId(self.partition, self.ledger, self.number, -1)
 
+    def name(self) -> str:
+        """The broker's name for it."""
+        return f"{self.ledger}:{self.number}:{self.partition}"
 
-@dataclass(frozen=True, slots=True)
+
+class Held(NamedTuple):
+    """What a claim takes out of a message.
+
+    Attributes:
+        position: its place in the producer's batch; -1 outside of one.
+    """
+
+    position: int
+    body: bytes
+    headers: dict[str, str]
+    key: str | None
+
+    @classmethod
+    def of(cls, position: int, message: pulsar.Message) -> Held:
+        """That of a message of this place."""
+        return cls(position, message.data(), _properties(message), _key(message))
+
+
+@dataclass(slots=True)
 class Unit:
-    """The messages that were left of an entry, which are claimed together: a list for each column.
+    """The messages that were left of an entry, which are claimed together.
 
     Attributes:
         entry: where they lie.
         published: when, in milliseconds.
         redeliveries: how often the broker gave them out again, as it counts.
-        positions: their places in the producer's batch; -1 outside of one.
     """
 
     entry: Entry
     published: int
     redeliveries: int
-    positions: list[int]
-    bodies: list[bytes]
-    headers: list[dict[str, str]]
-    keys: list[str | None]
+    messages: list[Held]
 
     @classmethod
-    def of(cls, entry: Entry, arrived: Sequence[tuple[int, pulsar.Message]]) -> Unit:
-        """That of messages of one entry, each with its place there."""
-        first = arrived[0][1]
-        return cls(
-            entry,
-            first.publish_timestamp(),
-            first.redelivery_count(),
-            [position for position, _ in arrived],
-            [message.data() for _, message in arrived],
-            [_properties(message) for _, message in arrived],
-            [_key(message) for _, message in arrived],
-        )
+    def of(cls, entry: Entry, message: pulsar.Message, messages: list[Held]) -> Unit:
+        """That of an entry's messages, of which `message` is one."""
+        return cls(entry, message.publish_timestamp(), message.redelivery_count(), messages)
 
     def __len__(self) -> int:
-        return len(self.positions)
+        return len(self.messages)
 
 
 class Claim(NamedTuple):
@@ -98,6 +107,13 @@ class Claim(NamedTuple):
         return cls(holder, Entry(topic, int(partition), int(ledger), int(number)), int(total))
 
 
+class Part(NamedTuple):
+    """Of what a claim holds, the messages in these places."""
+
+    claim: Claim
+    places: list[int]
+
+
 def entry_of(message: pulsar.Message) -> Entry:
     """Where a message lies."""
     place = message.message_id()
@@ -117,27 +133,42 @@ def batch_size(place: Any) -> int:
     return dict(zip(fields, fields, strict=False)).get(_BATCH_SIZE << 3, 1)
 
 
-def claims_of(receipts: Iterable[bytes]) -> tuple[list[Claim], list[int]]:
-    """The claim of each receipt, and the message's place in the entry."""
-    parts = [receipt.rpartition(b" ") for receipt in receipts]
-    claims = {text: Claim.decode(text) for text in {text for text, _, _ in parts}}
-    return [claims[text] for text, _, _ in parts], [int(place) for _, _, place in parts]
+def claim_text(receipt: bytes) -> bytes:
+    """The encoded claim of a receipt."""
+    return receipt[: receipt.rindex(b" ")]
+
+
+def claims_of(receipts: Iterable[bytes]) -> dict[bytes, Part]:
+    """The claims that receipts are of, by their encoded form, and the places of the messages."""
+    parts: dict[bytes, Part] = {}
+    for receipt in receipts:
+        text, _, place = receipt.rpartition(b" ")
+        if text not in parts:
+            parts[text] = Part(Claim.decode(text), [])
+        parts[text].places.append(int(place))
+    return parts
 
 
 def claimed(units: Sequence[Unit], holder: str | None) -> pa.RecordBatch:
     """`DELIVERIES` of entries; receipts are null without a holder."""
     sizes = [len(unit) for unit in units]
     counts = [unit.redeliveries + 1 if unit.redeliveries else None for unit in units]
+    positions, bodies, headers, keys = zip(*(held for unit in units for held in unit.messages), strict=True)
+    names = _repeated([unit.entry.name() for unit in units], sizes)
+    receipts = None
+    if holder:
+        claims = [Claim(holder, unit.entry, len(unit)).encode() for unit in units]
+        receipts = [b"%b %d" % of for of in zip(_repeated(claims, sizes), positions, strict=True)]
     return deliveries(
-        sum(sizes),
-        body=[body for unit in units for body in unit.bodies],
-        headers=_headers([given for unit in units for given in unit.headers]),
-        id=[name for unit in units for name in _names(unit)],
+        len(bodies),
+        body=bodies,
+        headers=_headers(headers),
+        id=[f"{name}:{position}" for name, position in zip(names, positions, strict=True)],
         count=_repeated(counts, sizes),
         redelivered=_repeated([None if count is None else True for count in counts], sizes),
         enqueued_at=pa.array(_repeated([unit.published for unit in units], sizes), _MILLISECONDS),
-        key=[key for unit in units for key in unit.keys],
-        receipt=[receipt for unit in units for receipt in _receipts(unit, holder)] if holder else None,
+        key=keys,
+        receipt=receipts,
     )
 
 
@@ -145,14 +176,18 @@ def units_of(batch: pa.RecordBatch) -> Iterator[Unit]:
     """The entries that `DELIVERIES` with receipts hold; those of which a part is missing are left out."""
     columns = (batch.column(name) for name in ("receipt", "body", "headers", "key", "enqueued_at", "count"))
     receipts, *others = map(_plain, columns)
-    rows: dict[Claim, list[tuple[Any, ...]]] = defaultdict(list)
-    for claim, *values in zip(*claims_of(receipts), *others, strict=True):
-        rows[claim].append(tuple(values))
-    for claim, found in rows.items():
+    rows: dict[bytes, list[tuple[Any, ...]]] = defaultdict(list)
+    for receipt, *values in zip(receipts, *others, strict=True):
+        rows[claim_text(receipt)].append((receipt, *values))
+    for text, found in rows.items():
+        claim, places = claims_of([receipt for receipt, *_ in found])[text]
         if len(found) == claim.total:
-            positions, bodies, headers, keys, published, counts = map(list, zip(*found, strict=True))
-            given = [dict(each or ()) for each in headers]
-            yield Unit(claim.entry, published[0], (counts[0] or 1) - 1, positions, bodies, given, keys)
+            *_, published, count = found[0]
+            messages = [
+                Held(place, body, dict(given or ()), key)
+                for place, (_, body, given, key, *_) in zip(places, found, strict=True)
+            ]
+            yield Unit(claim.entry, published, (count or 1) - 1, messages)
 
 
 def properties(messages: pa.RecordBatch) -> Iterator[dict[str, str]]:
@@ -174,18 +209,6 @@ def _plain(column: pa.Array) -> list[Any]:
         column = column.cast(_MILLISECONDS).cast(pa.int64())
     values: list[Any] = column.to_pylist()
     return values
-
-
-def _names(unit: Unit) -> list[str]:
-    """The broker's names for its messages."""
-    entry = unit.entry
-    name = f"{entry.ledger}:{entry.number}:{entry.partition}"
-    return [f"{name}:{position}" for position in unit.positions]
-
-
-def _receipts(unit: Unit, holder: str) -> list[bytes]:
-    claim = Claim(holder, unit.entry, len(unit)).encode()
-    return [b"%b %d" % (claim, position) for position in unit.positions]
 
 
 def _repeated(values: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
