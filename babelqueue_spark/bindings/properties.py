@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from babelqueue_spark.envelope.columns import BLANKS
+
 VERSION = "bq-schema-version"
+_WHOLE = re.compile("[1-9][0-9]{0,17}")
 Text = TypeVar("Text", str, str | None)
 
 
@@ -19,7 +23,17 @@ def beside(
 
     One that is given names what the body shall be read as: a message that was refused for it stays so.
     """
-    return {**given, **contract, **({version: given[version]} if (given.get(version) or "").strip() else {})}
+    return {**given, **contract, **({version: given[version]} if is_version(given.get(version)) else {})}
+
+
+def is_version(given: str | None) -> bool:
+    """Whether a version beside a message says anything. Only blanks of ASCII say nothing."""
+    return bool((given or "").strip(BLANKS))
+
+
+def is_whole_number(text: str) -> bool:
+    """Whether a number that a text stands for would be written the same way again."""
+    return _WHOLE.fullmatch(text) is not None
 
 
 def projections(envelopes: pa.RecordBatch) -> Iterator[dict[str, str]]:

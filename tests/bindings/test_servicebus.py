@@ -98,7 +98,18 @@ class TestWhatIsSent:
             b"bq-created-at": whole["meta"]["created_at"],
         }
 
-    @pytest.mark.parametrize(("given", "sent"), [("2", 2), ("two", b"two"), (" ", 1)])
+    @pytest.mark.parametrize(
+        ("given", "sent"),
+        [
+            ("2", 2),
+            ("1", 1),
+            ("two", b"two"),
+            (" ", 1),
+            (" 1", b" 1"),
+            ("01", b"01"),
+            ("\u0661", "\u0661".encode()),
+        ],
+    )
     def test_a_version_that_is_given_stays(
         self, bus: ServiceBusBinding, bare: ServiceBusClient, queue: str, given: str, sent: Any
     ) -> None:
@@ -179,6 +190,14 @@ class TestWhatIsSent:
         for body in (first, first, retry, retry):
             bus.publish(queue, outgoing([body]))
         assert claim_until_empty(bus, queue) == [first, retry]
+
+    def test_how_long_a_queue_remembers_ids_is_what_the_option_says(
+        self, servicebus_server: ServiceBusServer, bus: ServiceBusBinding, queue: str
+    ) -> None:
+        assert (bus.duplicate_window(queue), bus.capabilities.duplicate_detection) == (0.0, False)
+        config = BindingConfig(url=servicebus_server.url, client_options={"duplicate_window": "60"})
+        with ServiceBusBinding(config) as told:
+            assert (told.duplicate_window(queue), told.capabilities.duplicate_detection) == (60.0, True)
 
 
 class TestWhatIsRead:

@@ -38,6 +38,8 @@ import pytest
 from babelqueue_spark.bindings import DELIVERIES, OUTGOING, BaseBinding, Binding, BindingConfig, LogBinding
 from babelqueue_spark.bindings.base import empty_deliveries
 from babelqueue_spark.errors import BrokerError, DataLossError, OptionError
+from babelqueue_spark.worker.rows import VERSION_HEADERS
+from tests.streams import envelope
 
 SECRET = "s3cret-w0rd"
 PATIENCE = 30.0
@@ -151,6 +153,16 @@ class Contract:
             assert not headers.keys() & dict(got[b"without"] or ()).keys()
         else:
             assert kept == {}
+
+    @pytest.mark.parametrize("version", ["2", " 1", "01", "1.0", "\u00a0", "\u0661"])
+    def test_a_version_beside_a_message_stays_as_it_was_given(
+        self, binding: Any, queue: str, version: str
+    ) -> None:
+        given = dict.fromkeys(VERSION_HEADERS, version)
+        binding.publish(queue, outgoing([envelope(1)], headers=[given]))
+        [headers] = self.read(binding, queue, 1).column("headers").to_pylist()
+        found = {value for name, value in headers or () if name in VERSION_HEADERS}
+        assert found == ({version} if binding.capabilities.headers else set())
 
     def test_a_key_travels_where_the_broker_keeps_it(self, binding: Any, queue: str) -> None:
         binding.publish(queue, outgoing([b"keyed"], keys=["customer-7"]))

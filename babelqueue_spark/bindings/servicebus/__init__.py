@@ -35,6 +35,7 @@ Options, as `servicebus.<name>`:
         alone: a managed identity. With `url` `sb://NAMESPACE.servicebus.windows.net`
     sessions (off): all queues of this reader or writer require sessions
     session_id (the queue's name): session of messages without a key, where sessions are required
+    duplicate_window (off): seconds for which the queues remember message ids, where they detect duplicates
     prefetch (500): most messages on their way to a claim; 1 to 50 000. Lower it where messages are large
     max_wait_time (1): seconds a claim waits for its first message
     retry_total, try_timeout (3, 30): how often a failed request is repeated; seconds
@@ -134,6 +135,8 @@ class ServiceBusBinding(Binding):
         self._held: dict[str, dict[str, int]] = defaultdict(dict)  # queue → id → count when it was claimed
         if self._options.sessions:
             self.capabilities = replace(self.capabilities, durable_receipts=False)
+        if self._options.duplicate_window:
+            self.capabilities = replace(self.capabilities, duplicate_detection=True)
 
     def backlog(self, queue: str) -> int:
         """Messages that are active and not ours: counted among the first 250, then by sequence number.
@@ -237,6 +240,11 @@ class ServiceBusBinding(Binding):
         """The larger of the body's count and the deliveries before this one."""
         before = pc.subtract(deliveries.column("count"), 1)
         return pc.max_element_wise(body_attempts, before, skip_nulls=True)
+
+    def duplicate_window(self, queue: str) -> float:
+        """As the option says: only who may manage the namespace could ask it."""
+        del queue
+        return self._options.duplicate_window
 
     def _take_of_sessions(
         self, queue: str, taken: list[ServiceBusReceivedMessage], messages: int, max_bytes: int

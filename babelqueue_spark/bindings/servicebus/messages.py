@@ -14,7 +14,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpMessageBodyType
 
 from babelqueue_spark.bindings.base import deliveries
-from babelqueue_spark.bindings.properties import VERSION
+from babelqueue_spark.bindings.properties import VERSION, is_version, is_whole_number
 from babelqueue_spark.envelope import decode
 
 LONGEST_ID = 128
@@ -141,9 +141,11 @@ def _properties(
 ) -> dict[str | bytes, Any] | None:
     """The three of the contract, as native types, and the headers; the contract wins, but for the version."""
     properties: dict[str | bytes, Any] = {name: value for name, value in headers if value is not None}
-    version = str(properties.get(VERSION) or "").strip() or shown.schema_version
-    if version is not None:
-        properties[VERSION] = _integer(int(version)) if str(version).isdecimal() else version
+    given = str(properties.get(VERSION) or "")
+    if is_version(given):
+        properties[VERSION] = _integer(int(given)) if is_whole_number(given) else given
+    elif shown.schema_version is not None:
+        properties[VERSION] = shown.schema_version
     if shown.lang:
         properties["bq-source-lang"] = shown.lang
     if shown.created_at is not None:

@@ -50,6 +50,7 @@ _OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "client_secret": str,
     "sessions": switch,
     "session_id": _session,
+    "duplicate_window": duration,
     "prefetch": _window,
     "max_wait_time": duration,
     "retry_total": _count,
@@ -70,6 +71,7 @@ class ServiceBusOptions:
         tenant_id, client_id, client_secret: who asks Azure AD; `client_id` alone is a managed identity's.
         sessions: all queues require sessions.
         session_id: the session of messages without a key; None = the queue's name.
+        duplicate_window: seconds for which all queues remember message ids; 0 = they do not.
         prefetch: most messages on their way to a claim.
         max_wait_time: seconds a claim waits for its first message.
         retry_total: how often a failed request is repeated.
@@ -86,6 +88,7 @@ class ServiceBusOptions:
     client_secret: str | None = field(default=None, repr=False)
     sessions: bool = False
     session_id: str | None = None
+    duplicate_window: float = 0.0
     prefetch: int = 500
     max_wait_time: float = 1.0
     retry_total: int = 3
