@@ -91,11 +91,11 @@ def consumer(bare: Any, queue: str, **options: Any) -> Any:
     )
 
 
-def send_batch(bare: Any, queue: str, contents: list[bytes]) -> None:
+def send_batch(bare: Any, queue: str, contents: list[bytes], **given: Any) -> None:
     """Messages as one producer's batch."""
     producer = bare.create_producer(queue, batching_enabled=True, batching_max_publish_delay_ms=5_000)
     for content in contents:
-        producer.send_async(content, lambda result, place: None)
+        producer.send_async(content, lambda result, place: None, **given)
     producer.flush()
     producer.close()
 
@@ -222,21 +222,35 @@ class TestBatches:
         send_batch(bare, queue, numbered(5))
         claimed = take(ours, queue, 5)
         assert ours.acknowledge(queue, claimed.slice(0, 3)).to_pylist() == [False] * 3
-        ours.release(queue, claimed.slice(3))
+        ours.close()
         again = take(other, queue, 5)
         assert sorted(other.identities(again)) == sorted(ours.identities(claimed))
         assert other.acknowledge(queue, again).true_count == 5
 
+    def test_what_is_released_of_a_batch_acknowledged_in_part_comes_back_alone(
+        self, ours: PulsarBinding, bare: Any, pulsar_server: PulsarServer, queue: str
+    ) -> None:
+        send_batch(bare, queue, numbered(5), properties={"bq-delay": "9", "x": "y"}, partition_key="k")
+        claimed = take(ours, queue, 5)
+        ours.acknowledge(queue, claimed.slice(0, 3))
+        ours.release(queue, claimed.slice(3))
+        rest = take(ours, queue, 2)
+        assert sorted(bodies(rest)) == [b"3", b"4"]
+        assert rest.column("headers").to_pylist() == [[("x", "y")]] * 2
+        assert rest.column("key").to_pylist() == ["k"] * 2
+        assert ours.acknowledge(queue, rest).true_count == 2
+        assert pulsar_server.subscription(queue)["msgBacklog"] == 0
+
     def test_parts_of_two_claims_do_not_make_a_whole(
-        self, ours: PulsarBinding, bare: Any, queue: str
+        self, ours: PulsarBinding, other: PulsarBinding, bare: Any, queue: str
     ) -> None:
         send_batch(bare, queue, numbered(4))
         first = take(ours, queue, 4)
-        ours.acknowledge(queue, first.slice(0, 2))
-        ours.release(queue, first.slice(2))
-        second = take(ours, queue, 4)
-        assert ours.acknowledge(queue, second.slice(2)).to_pylist() == [False, False]
-        assert ours.acknowledge(queue, second.slice(0, 2)).to_pylist() == [True, True]
+        other.acknowledge(queue, first.slice(0, 2))
+        ours.close()
+        second = take(other, queue, 4)
+        assert other.acknowledge(queue, second.slice(2)).to_pylist() == [False, False]
+        assert other.acknowledge(queue, second.slice(0, 2)).to_pylist() == [True, True]
 
     def test_our_own_batches(self, pulsar_server: PulsarServer, queue: str) -> None:
         sent = numbered(3_000)

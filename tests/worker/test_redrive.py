@@ -18,7 +18,8 @@ from babelqueue_spark.options import read_options
 from babelqueue_spark.worker import redrive
 from tests.brokers import short_claims, url_of
 from tests.contract.suite import eventually, in_processes
-from tests.streams import backlog, publish
+from tests.servers.pulsar import PulsarServer
+from tests.streams import backlog, outgoing, publish
 from tests.worker.queues import order, taken
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
@@ -79,6 +80,18 @@ def test_only_what_is_selected_and_the_rest_keeps_its_order(spark: Any, url: str
     assert len(result.moves) == 3
     left = [body for n, body in enumerate(bodies) if n not in (1, 5, 7)]
     assert taken(url, f"{queue}.dlq", 9) == left
+
+
+def test_a_part_of_a_batch_of_pulsar(spark: Any, pulsar_server: PulsarServer, queue: str) -> None:
+    """The broker gives out again all of a batch of which a part was acknowledged."""
+    bodies = [order(queue, n=n) for n in range(3)]
+    letters = [dead(body, queue, reason=reason) for body, reason in zip(bodies, "aba", strict=True)]
+    options = {"url": pulsar_server.url, "pulsar.batching": "true"}
+    with read_options({**options, "queue": queue}).binding() as binding:
+        binding.publish(f"{queue}.dlq", outgoing(letters))
+    redrive(spark, options, f"{queue}.dlq", where="dead_letter.reason = 'b'")
+    assert taken(pulsar_server.url, queue, 1) == [bodies[1]]
+    assert sorted(taken(pulsar_server.url, f"{queue}.dlq", 2)) == sorted([letters[0], letters[2]])
 
 
 def test_poison_is_unwrapped_when_that_is_asked_for(spark: Any, url: str, queue: str) -> None:

@@ -66,6 +66,7 @@ from babelqueue_spark.bindings.pulsar.messages import (
     Held,
     Part,
     Unit,
+    again,
     claim_text,
     claimed,
     claims_of,
@@ -177,15 +178,24 @@ class PulsarBinding(Binding):
         return pa.array([claim_text(receipt) in complete for receipt in receipts], pa.bool_())
 
     def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
-        """Uncounted, when the consumer has no claim left; until then this binding can claim them again."""
+        """Uncounted, when the consumer has no claim left; until then this binding can claim them again.
+
+        What is left of a producer's batch of which a part was acknowledged is published again: the broker
+        would give all of it out.
+        """
         if queue not in self._inboxes:
             return
         inbox = self._inboxes[queue]
-        receipts = deliveries.column("receipt").to_pylist()
-        ours = [receipt.startswith(inbox.holder.encode()) for receipt in receipts]
-        for unit in units_of(deliveries.filter(pa.array(ours, pa.bool_()))):
+        ours = deliveries.filter(inbox.held_by(deliveries.column("receipt").to_pylist()))
+        texts = map(claim_text, ours.column("receipt").to_pylist())
+        begun = pa.array([text in self._acknowledged for text in texts], pa.bool_())
+        whole, rest = ours.filter(pc.invert(begun)), ours.filter(begun)
+        for unit in units_of(whole):
             inbox.put_back(unit)
-        self._settled(queue, claims_of(receipts).values())
+        if rest.num_rows:
+            self.publish(queue, again(rest))
+            self.acknowledge(queue, rest)
+        self._settled(queue, claims_of(whole.column("receipt").to_pylist()).values())
 
     def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
         """With many unconfirmed messages on their way."""

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import pulsar
+import pyarrow as pa
 
 from babelqueue_spark.bindings.pulsar.messages import Entry, Held, Unit, batch_size
 
@@ -48,6 +49,11 @@ class Inbox:
         """Whether the broker can reach the consumer now."""
         connected: bool = self._consumer.is_connected()
         return connected
+
+    def held_by(self, receipts: Iterable[bytes]) -> pa.BooleanArray:
+        """Which receipts are of claims of this consumer."""
+        holder = self.holder.encode()
+        return pa.array([receipt.startswith(holder) for receipt in receipts], pa.bool_())
 
     def holds(self, entry: Entry) -> bool:
         """Whether a claim of the entry is held."""

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 import pulsar
 import pyarrow as pa
 
-from babelqueue_spark.bindings.base import deliveries
+from babelqueue_spark.bindings.base import deliveries, outgoing
 from babelqueue_spark.bindings.properties import beside, projections
 from babelqueue_spark.envelope import decode
 
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")
 _BATCH_SIZE = 6
 """The field of a serialised message id with the number of messages in the producer's batch."""
+_DELAY = "bq-delay"
 _MOST_DIGITS = 18
 """What a delay of more has is no delay."""
 
@@ -122,7 +123,7 @@ def entry_of(message: pulsar.Message) -> Entry:
 
 def due(message: pulsar.Message) -> bool:
     """Whether its delay is over, as far as the property that mirrors it tells."""
-    delay = _properties(message).get("bq-delay", "")
+    delay = _properties(message).get(_DELAY, "")
     waits = int(delay) if delay.isdecimal() and len(delay) <= _MOST_DIGITS else 0
     return bool(message.publish_timestamp() + waits <= time.time() * 1000)
 
@@ -190,6 +191,13 @@ def units_of(batch: pa.RecordBatch) -> Iterator[Unit]:
             yield Unit(claim.entry, published, (count or 1) - 1, messages)
 
 
+def again(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """`DELIVERIES` as `OUTGOING` messages; those that were delayed have waited."""
+    given = batch.column("headers").to_pylist()
+    headers = [None if pairs is None else [pair for pair in pairs if pair[0] != _DELAY] for pairs in given]
+    return outgoing(len(batch), body=batch.column("body"), headers=headers, key=batch.column("key"))
+
+
 def properties(messages: pa.RecordBatch) -> Iterator[dict[str, str]]:
     """The properties of `OUTGOING` messages: headers, and over them what stands in the body."""
     headers = messages.column("headers").to_pylist()
@@ -200,7 +208,7 @@ def properties(messages: pa.RecordBatch) -> Iterator[dict[str, str]]:
         if found:
             made = beside(made, {"bq-attempts": "0", **found})
         if delay and delay > 0:
-            made["bq-delay"] = str(delay)
+            made[_DELAY] = str(delay)
         yield made
 
 
