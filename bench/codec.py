@@ -6,7 +6,7 @@ import json
 import sys
 import uuid
 from collections.abc import Callable
-from statistics import median
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ import pyarrow as pa
 from babelqueue.codec import EnvelopeCodec
 
 from babelqueue_spark.envelope import decode, encode, set_attempts, validate
-from bench.table import Row, rate, row, show
+from bench.table import Row, in_turns, rate, row, show
 
 BODIES = 100_000
 SLOW_BODIES = 10_000
@@ -81,7 +81,7 @@ def of_size(size: str, bodies: list[bytes], *, floors: bool) -> list[Row]:
     array = pa.array(bodies, pa.binary())
     columns = decode(array).drop_columns(["error"])
     parse = msgspec.json.Decoder(Envelope).decode
-    rates = in_turns(
+    rates = speeds(
         {
             "bare": (len(bodies), lambda: [parse(one) for one in bodies]),
             "decode": (len(bodies), in_batches(decode, array)),
@@ -120,7 +120,7 @@ def of_kind(bodies: list[bytes]) -> list[Row]:
         BODIES,
         in_batches(lambda batch: set_attempts(batch, counts[: len(batch)]), pa.array(bodies)),
     )
-    rates = in_turns(works)
+    rates = speeds(works)
     canonical = rates.pop("canonical")
     return [row(work, ours, "decode, 420-byte bodies", canonical, None) for work, ours in rates.items()]
 
@@ -132,13 +132,9 @@ def in_batches(work: Callable[[Any], Any], rows: Any) -> Callable[[], Any]:
     return lambda: [work(batch) for batch in batches]
 
 
-def in_turns(works: dict[str, tuple[int, Callable[[], Any]]], rounds: int = 5) -> dict[str, float]:
-    """Units a second of each work, the median of rounds: in each, all have their turn, and noise hits all."""
-    measured: dict[str, list[float]] = {work: [] for work in works}
-    for _ in range(rounds):
-        for work, (count, run) in works.items():
-            measured[work].append(rate(count, run, repeats=1))
-    return {work: median(rates) for work, rates in measured.items()}
+def speeds(works: dict[str, tuple[int, Callable[[], Any]]]) -> dict[str, float]:
+    """Units a second of each work, given with how many units it is."""
+    return in_turns({name: partial(rate, *work, repeats=1) for name, work in works.items()}, rounds=5)
 
 
 def accepted(one: str) -> Any:

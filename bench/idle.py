@@ -16,9 +16,8 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from babelqueue_spark.options import read_options
 from babelqueue_spark.source.columns import SCHEMA
-from babelqueue_spark.source.stream import QueueStreamReader
+from babelqueue_spark.source.datasource import BabelQueueDataSource
 from tests.brokers import DURABLE
 
 QUEUE = "idle"
@@ -31,8 +30,8 @@ class IdleStream:
     """The driver's side of a query that finds nothing."""
 
     def __init__(self, url: str, folder: Path) -> None:
-        options = read_options({"url": url, "queue": QUEUE, "journalLocation": str(folder)})
-        self._reader = QueueStreamReader(options, SCHEMA)
+        options = {"url": url, "queue": QUEUE, "journalLocation": str(folder)}
+        self._reader = BabelQueueDataSource(options).streamReader(SCHEMA)
         self._offset = self._reader.initialOffset()
 
     def trigger(self) -> None:

@@ -8,7 +8,6 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pulsar as client
@@ -17,13 +16,12 @@ from babelqueue_spark.bindings.base import BindingConfig
 from babelqueue_spark.bindings.pulsar import PulsarBinding
 from babelqueue_spark.bindings.pulsar.messages import properties
 from bench.redis import body, session
-from bench.table import Row, read_rate, row, write_rate
+from bench.table import Row, in_turns, read_rate, row, write_rate
 from tests.servers.pulsar import PulsarServer
 from tests.streams import outgoing
 
 MESSAGES = 200_000
 """Two triggers of the default size, of which the second counts."""
-ROUNDS = 3
 WARM = 30_000
 WRITTEN = 100_000
 PREFETCH = 5_000
@@ -52,8 +50,6 @@ def rows() -> list[Row]:
 def reads(
     kind: str, spark: Any, server: PulsarServer, bare: client.Client, bodies: list[bytes], batching: bool
 ) -> list[Row]:
-    """Medians of rounds: in each, all have their turn, and noise hits all."""
-
     def bare_loop(some: list[bytes]) -> float:
         return bare_receive(bare, filled(server, some, batching), len(some))
 
@@ -64,12 +60,17 @@ def reads(
 
     bare_loop(bodies[:WARM])  # the broker's first pass is the compiler's
     ours(bodies[:WARM], 2)
-    rounds = [(bare_loop(bodies), ours(bodies, 1), ours(bodies, 2)) for _ in range(ROUNDS)]
-    theirs, one, two = map(median, zip(*rounds, strict=True))
+    found = in_turns(
+        {
+            "bare": lambda: bare_loop(bodies),
+            "one": lambda: ours(bodies, 1),
+            "two": lambda: ours(bodies, 2),
+        }
+    )
     peer = "bare receive and acknowledge"
     return [
-        row(f"Pulsar to DataFrame, {kind}, one claimer", one, peer, theirs, None),
-        row(f"Pulsar to DataFrame, {kind}, two claimers", two, peer, theirs, 0.7),
+        row(f"Pulsar to DataFrame, {kind}, one claimer", found["one"], peer, found["bare"], None),
+        row(f"Pulsar to DataFrame, {kind}, two claimers", found["two"], peer, found["bare"], 0.7),
     ]
 
 

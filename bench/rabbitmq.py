@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from pika.adapters.select_connection import SelectConnection
 from babelqueue_spark.bindings.rabbitmq.messages import properties
 from babelqueue_spark.options import write_options
 from bench.redis import body, session
-from bench.table import Row, rate, read_rate, row, write_rate
+from bench.table import Row, in_turns, rate, read_rate, row, write_rate
 from tests.servers.rabbitmq import RabbitServer
 from tests.streams import outgoing
 
@@ -27,25 +28,39 @@ ACKNOWLEDGED_AT_ONCE = 1_000
 def rows() -> list[Row]:
     """The RabbitMQ rows of the design."""
     bodies = [body(number) for number in range(MESSAGES)]
-    with RabbitServer() as server, tempfile.TemporaryDirectory() as folder:
+    with RabbitServer() as server:
         spark = session()
-        written, pipelined = write_rate(spark, server.url, bodies[:WRITTEN]), bare_publish(server.url, bodies)
-        read(spark, server.url, bodies[:1000], Path(folder) / "warm", partitions=1)
-        bare = bare_consume(server.url)
-        one = read(spark, server.url, bodies * 3, Path(folder) / "one", partitions=1)
-        two = read(spark, server.url, bodies * 3, Path(folder) / "two", partitions=2)
+        read(spark, server.url, bodies[:1000], claimers=1)
+        found = in_turns(
+            {
+                "publish": lambda: bare_publish(server.url, bodies),
+                "write": lambda: write_rate(spark, server.url, bodies[:WRITTEN]),
+                "consume": lambda: bare_consume(server.url),
+                "one": lambda: read(spark, server.url, bodies * 2, claimers=1),
+                "two": lambda: read(spark, server.url, bodies * 2, claimers=2),
+            }
+        )
         spark.stop()
+    bare = ("bare basic_consume, multiple acks", found["consume"])
     return [
-        row("RabbitMQ to DataFrame, one partition", one, "bare basic_consume, multiple acks", bare, 0.8),
-        row("RabbitMQ to DataFrame, two partitions", two, "bare basic_consume, multiple acks", bare, None),
-        row("DataFrame to RabbitMQ, one partition", written, "bare pipelined confirms", pipelined, 0.8),
+        row("RabbitMQ to DataFrame, one partition", found["one"], *bare, 0.8),
+        row("RabbitMQ to DataFrame, two partitions", found["two"], *bare, None),
+        row(
+            "DataFrame to RabbitMQ, one partition",
+            found["write"],
+            "bare pipelined confirms",
+            found["publish"],
+            0.8,
+        ),
     ]
 
 
-def read(spark: Any, url: str, bodies: list[bytes], folder: Path, partitions: int) -> float:
+def read(spark: Any, url: str, bodies: list[bytes], claimers: int) -> float:
     """Messages a second of the batches after the first."""
-    send(url, folder.name, outgoing(bodies))
-    return read_rate(spark, url, folder.name, folder, numPartitions=partitions)
+    queue = f"bench-{uuid.uuid4().hex}"
+    send(url, queue, outgoing(bodies))
+    with tempfile.TemporaryDirectory() as folder:
+        return read_rate(spark, url, queue, Path(folder), numPartitions=claimers)
 
 
 def send(url: str, queue: str, messages: pa.RecordBatch) -> None:
@@ -58,7 +73,7 @@ def send(url: str, queue: str, messages: pa.RecordBatch) -> None:
 def bare_publish(url: str, bodies: list[bytes]) -> float:
     """Messages a second of one connection with many unconfirmed messages, properties made before."""
     posts = list(zip(bodies, properties(outgoing(bodies)), strict=True))
-    return rate(len(bodies), lambda: _Pipeline(url, "bare", posts).run(), repeats=3)
+    return rate(len(bodies), lambda: _Pipeline(url, "bare", posts).run(), repeats=1)
 
 
 class _Pipeline:
@@ -116,6 +131,6 @@ def bare_consume(url: str) -> float:
         if seen % MESSAGES == 0:
             channel.stop_consuming()
 
-    speed = rate(MESSAGES, run, repeats=3)
+    speed = rate(MESSAGES, run, repeats=1)
     connection.close()
     return speed

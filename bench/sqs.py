@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from babelqueue_spark.bindings.sqs import SqsBinding
 from babelqueue_spark.bindings.sqs.messages import Target, entries
 from babelqueue_spark.bindings.sqs.options import LARGEST_MESSAGE
 from bench.redis import body, session
-from bench.table import Row, read_rate, row, write_rate
+from bench.table import Row, in_turns, read_rate, row, write_rate
 from tests.servers.elasticmq import CREDENTIALS, ElasticMqServer
 from tests.streams import outgoing
 
@@ -35,31 +36,36 @@ NO_LIMIT = 1 << 40
 def rows() -> list[Row]:
     """What the design asks for SQS."""
     bodies = [body(number) for number in range(MESSAGES)]
-    with ElasticMqServer() as server, tempfile.TemporaryDirectory() as folder:
-        bare_loops(server, filled(server, bodies))  # the server's own warm-up
+    few = bodies[:PUBLISHED]
+    with ElasticMqServer() as server:
         spark = session()
-        work, peer = "SQS to DataFrame, local[2]", f"bare receive and delete, {PROCESSES} x {THREADS} threads"
-        read(spark, server, filled(server, bodies[:PER_TRIGGER]), Path(folder) / "warm")
-        streamed = read(spark, server, filled(server, bodies), Path(folder) / "measured")
-        written = write_rate(spark, server.url, bodies[:PUBLISHED])
+        read(spark, server, few)
+        found = in_turns(
+            {
+                "loops": lambda: bare_loops(server, filled(server, bodies)),
+                "read": lambda: read(spark, server, bodies),
+                "publish": lambda: bare_publish(server, few),
+                "write": lambda: write_rate(spark, server.url, few),
+            }
+        )
         spark.stop()
-        bare = bare_loops(server, filled(server, bodies))
-        alone = {count: settle(server, bodies[:PUBLISHED], count) for count in IN_FLIGHT}
-        one, *more = IN_FLIGHT
-        return [
-            row(work, streamed, peer, bare, 0.9),
-            row(
-                f"DataFrame to SQS, {THREADS} in flight",
-                written,
-                f"bare send_message_batch, {THREADS} threads",
-                bare_publish(server, bodies[:PUBLISHED]),
-                0.9,
-            ),
-            *(
-                row(f"SQS claim and acknowledge, {count} in flight", alone[count], f"{one}", alone[one], None)
-                for count in more
-            ),
-        ]
+        alone = in_turns({str(count): partial(settle, server, few, count) for count in IN_FLIGHT}, rounds=1)
+    one, *more = alone
+    loops = f"bare receive and delete, {PROCESSES} x {THREADS} threads"
+    return [
+        row("SQS to DataFrame, local[2]", found["read"], loops, found["loops"], 0.9),
+        row(
+            f"DataFrame to SQS, {THREADS} in flight",
+            found["write"],
+            f"bare send_message_batch, {THREADS} threads",
+            found["publish"],
+            0.9,
+        ),
+        *(
+            row(f"SQS claim and acknowledge, {count} in flight", alone[count], one, alone[one], None)
+            for count in more
+        ),
+    ]
 
 
 def filled(server: ElasticMqServer, bodies: list[bytes]) -> str:
@@ -70,10 +76,12 @@ def filled(server: ElasticMqServer, bodies: list[bytes]) -> str:
     return queue
 
 
-def read(spark: Any, server: ElasticMqServer, queue: str, folder: Path) -> float:
+def read(spark: Any, server: ElasticMqServer, bodies: list[bytes]) -> float:
     """Messages a second of the batches after the first."""
+    queue = filled(server, bodies)
     options = {"maxMessagesPerTrigger": PER_TRIGGER, "numPartitions": PROCESSES}
-    return read_rate(spark, server.url, queue, folder, **options)
+    with tempfile.TemporaryDirectory() as folder:
+        return read_rate(spark, server.url, queue, Path(folder), **options)
 
 
 def bare_loops(server: ElasticMqServer, queue: str) -> float:

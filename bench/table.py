@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any, TypedDict
@@ -39,6 +39,12 @@ def rate(count: int, run: Callable[[], Any], repeats: int = 3) -> float:
         run()
         times.append(time.perf_counter() - started)
     return count / median(times)
+
+
+def in_turns(works: Mapping[str, Callable[[], float]], rounds: int = 3) -> dict[str, float]:
+    """The median of what each work returns over rounds: in each, all have their turn, and noise hits all."""
+    found = [{name: work() for name, work in works.items()} for _ in range(rounds)]
+    return {name: median(each[name] for each in found) for name in works}
 
 
 def steady_rate(progress: list[Any]) -> float:

@@ -52,7 +52,7 @@ class ElasticMqServer(Server):
 
     def command(self) -> list[str]:
         settings = f"-Dconfig.file={self._settings}"
-        return ["java", "-Xmx256m", settings, "-cp", f"{self._jars}/*", "org.elasticmq.server.Main"]
+        return ["java", "-Xmx512m", settings, "-cp", f"{self._jars}/*", "org.elasticmq.server.Main"]
 
     def ready(self) -> bool:
         return listens(self.port)
