@@ -6,6 +6,8 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,48 +17,62 @@ import pyarrow.parquet as pq
 
 from babelqueue_spark import functions as bq
 from babelqueue_spark.envelope import decode
-from bench.codec import BATCH, body, in_batches
+from bench.codec import BATCH, body, in_batches, small
 from bench.table import Row, rate, row
 
-BODIES = 300_000
 ROUNDS = 3
 DATA = "order_id BIGINT, amount DOUBLE, customer STRING, note STRING, items ARRAY<STRUCT<sku STRING, n INT>>"
 META = "meta STRUCT<id STRING, queue STRING, lang STRING, schema_version INT, created_at BIGINT>"
 ENVELOPE = f"job STRING, trace_id STRING, data STRING, {META}, attempts INT"
-TYPED = f"job STRING, trace_id STRING, data STRUCT<{DATA}>, {META}, attempts INT"
+
+Make = Callable[[int], bytes]
+SIZES: dict[str, tuple[int, Make, str]] = {
+    "240-byte": (300_000, small, "id BIGINT"),
+    "420-byte": (300_000, body, DATA),
+    "4-kB": (30_000, partial(body, note=3600), DATA),
+}
 
 
 def rows() -> list[Row]:
-    """Columns and typed data."""
+    """Columns and typed data, bodies of each size."""
+    spark = session()
+    found = [
+        each
+        for size, (count, make, data) in SIZES.items()
+        for each in of_size(spark, size, count, make, data)
+    ]
+    spark.stop()
+    return found
+
+
+def of_size(spark: Any, size: str, count: int, make: Make, data: str) -> list[Row]:
+    """Bodies of one size, their payload with these fields."""
     from pyspark.sql.functions import col, from_json
 
-    bodies = pa.array([body(number) for number in range(BODIES)], pa.binary())
+    typed = f"job STRING, trace_id STRING, data STRUCT<{data}>, {META}, attempts INT"
+    bodies = pa.array([make(number) for number in range(count)], pa.binary())
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "bodies.parquet"
         pq.write_table(pa.table({"value": bodies}), file)
-        spark = session()
         frame = spark.read.parquet(str(file))
         text = col("value").cast("string")
         works = {
             "scan": frame.select("value"),
             "from_json": frame.select(from_json(text, ENVELOPE)),
-            "from_json, typed": frame.select(from_json(text, TYPED)),
+            "from_json, typed": frame.select(from_json(text, typed)),
             "decode": frame.select(bq.decode("value")),
-            "decode, typed": frame.select(bq.decode("value", DATA)),
+            "decode, typed": frame.select(bq.decode("value", data)),
         }
         for work in works.values():
             seconds(work)
         took = {name: median(seconds(work) for _ in range(ROUNDS)) for name, work in works.items()}
-        spark.stop()
-    rates = {name: BODIES / (spent - took["scan"]) for name, spent in took.items() if name != "scan"}
-    alone = rate(BODIES, in_batches(decode, bodies))
+    rates = {name: count / (spent - took["scan"]) for name, spent in took.items() if name != "scan"}
+    alone = rate(count, in_batches(decode, bodies))
     return [
+        row(f"decode, {size}, one core", alone, "from_json, local[1], less the scan", rates["from_json"], 4),
+        row(f"bq.decode in Spark, {size}, local[1]", rates["decode"], "from_json", rates["from_json"], None),
         row(
-            "decode to columns, one core", alone, "from_json, local[1], less the scan", rates["from_json"], 4
-        ),
-        row("bq.decode in Spark, local[1]", rates["decode"], "from_json", rates["from_json"], None),
-        row(
-            "bq.decode typed, local[1]",
+            f"bq.decode typed, {size}, local[1]",
             rates["decode, typed"],
             "from_json typed",
             rates["from_json, typed"],

@@ -35,7 +35,7 @@ def rows() -> list[Row]:
             {
                 "publish": lambda: bare_publish(server.url, bodies),
                 "write": lambda: write_rate(spark, server.url, bodies[:WRITTEN]),
-                "consume": lambda: bare_consume(server.url),
+                "consume": lambda: bare_consume(server.url, bodies * 2),
                 "one": lambda: read(spark, server.url, bodies * 2, claimers=1),
                 "two": lambda: read(spark, server.url, bodies * 2, claimers=2),
             }
@@ -57,10 +57,15 @@ def rows() -> list[Row]:
 
 def read(spark: Any, url: str, bodies: list[bytes], claimers: int) -> float:
     """Messages a second of the batches after the first."""
+    with tempfile.TemporaryDirectory() as folder:
+        return read_rate(spark, url, filled(url, bodies), Path(folder), numPartitions=claimers)
+
+
+def filled(url: str, bodies: list[bytes]) -> str:
+    """A new queue with these messages."""
     queue = f"bench-{uuid.uuid4().hex}"
     send(url, queue, outgoing(bodies))
-    with tempfile.TemporaryDirectory() as folder:
-        return read_rate(spark, url, queue, Path(folder), numPartitions=claimers)
+    return queue
 
 
 def send(url: str, queue: str, messages: pa.RecordBatch) -> None:
@@ -73,7 +78,8 @@ def send(url: str, queue: str, messages: pa.RecordBatch) -> None:
 def bare_publish(url: str, bodies: list[bytes]) -> float:
     """Messages a second of one connection with many unconfirmed messages, properties made before."""
     posts = list(zip(bodies, properties(outgoing(bodies)), strict=True))
-    return rate(len(bodies), lambda: _Pipeline(url, "bare", posts).run(), repeats=1)
+    queue = f"bare-{uuid.uuid4().hex}"
+    return rate(len(bodies), lambda: _Pipeline(url, queue, posts).run(), repeats=1)
 
 
 class _Pipeline:
@@ -111,16 +117,12 @@ class _Pipeline:
             self._send()
 
 
-def bare_consume(url: str) -> float:
-    """Messages a second of one process that consumes what `bare_publish` left, and acknowledges in bulk."""
+def bare_consume(url: str, bodies: list[bytes]) -> float:
+    """Messages a second of one process that consumes a queue, and acknowledges in bulk."""
+    queue = filled(url, bodies)
     connection = pika.BlockingConnection(pika.URLParameters(url))
     channel = connection.channel()
     channel.basic_qos(prefetch_count=PREFETCH)
-
-    def run() -> None:
-        channel.basic_consume("bare", received)
-        channel.start_consuming()
-
     seen = 0
 
     def received(_: Any, method: Any, __: Any, ___: bytes) -> None:
@@ -128,9 +130,13 @@ def bare_consume(url: str) -> float:
         seen += 1
         if seen % ACKNOWLEDGED_AT_ONCE == 0:
             channel.basic_ack(method.delivery_tag, multiple=True)
-        if seen % MESSAGES == 0:
+        if seen == len(bodies):
             channel.stop_consuming()
 
-    speed = rate(MESSAGES, run, repeats=1)
+    def run() -> None:
+        channel.basic_consume(queue, received)
+        channel.start_consuming()
+
+    speed = rate(len(bodies), run, repeats=1)
     connection.close()
     return speed
