@@ -3,9 +3,10 @@
     python -m fuzz.codec BODIES FOLDER
 
 An input is a few bodies, mutated from the fixtures of the conformance suite and our own nasty ones. What
-must hold: nothing raises; the quick ways read a body as the strict way does, whatever its neighbours are;
-no byte is lost in a dead letter queue; a retry changes the count; what was decoded and encoded reads the
-same. libFuzzer watches the time of each input. FOLDER keeps the corpus and the inputs that failed.
+must hold: nothing raises; the quick ways read a body as the strict way does, whatever its neighbours are,
+bytes as text; a value that does not fit its type leaves those beside it alone; no byte is lost in a dead
+letter queue; a retry changes the count; what was decoded and encoded reads the same. libFuzzer watches the
+time of each input. FOLDER keeps the corpus and the inputs that failed.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ with atheris.instrument_imports(include=["babelqueue_spark.envelope"]):
         set_attempts,
         strip_dead_letter,
     )
+    from babelqueue_spark.envelope.jsontext import is_utf8
     from babelqueue_spark.envelope.rows import batch_of
     from babelqueue_spark.envelope.strict import examine
+    from babelqueue_spark.envelope.typed import typed
 
 from tests.envelope.bodies import body
 from tests.envelope.conformance import suite
@@ -52,6 +55,15 @@ BLOCK = {
     "original_queue": "orders",
     "attempts": 0,
 }
+TYPES = pa.struct(
+    [
+        ("amount", pa.decimal128(38, 2)),
+        ("at", pa.timestamp("us", "UTC")),
+        ("tags", pa.list_(pa.string())),
+        ("a", pa.map_(pa.string(), pa.float64())),
+    ]
+)
+MISFITS = pa.struct([*TYPES, ("order_id", pa.bool_())])
 
 
 def check(bodies: list[bytes]) -> None:
@@ -59,6 +71,8 @@ def check(bodies: list[bytes]) -> None:
     array = pa.array(bodies, pa.binary())
     decoded = decode(array)
     assert decoded.equals(batch_of([examine(one) for one in bodies]))
+    check_options(bodies, array, decoded)
+    check_typed(decoded.column("data"))
     records = dead_letter(array, pa.array([BLOCK] * len(bodies), DEAD_LETTER_TYPE))
     for record, back, one in zip(
         records.to_pylist(), strip_dead_letter(records).to_pylist(), bodies, strict=True
@@ -68,6 +82,23 @@ def check(bodies: list[bytes]) -> None:
         spliced = text.startswith(b"{") and text.endswith(b"}") and record.startswith(text[:-1])
         assert back == one or spliced
     check_accepted(array.filter(decoded.column("error").is_null()))
+
+
+def check_options(bodies: list[bytes], array: Any, decoded: Any) -> None:
+    """Bodies read another way: as text, and with PHP's empty list for `{}`."""
+    if lists := [one for one in bodies if b"[" in one]:
+        lenient = decode(pa.array(lists, pa.binary()), allow_list_data=True)
+        assert lenient.equals(batch_of([examine(one, allow_list_data=True) for one in lists]))
+    text = pa.array([is_utf8(one) for one in bodies])
+    assert decode(array.filter(text).cast(pa.string())).equals(decoded.filter(text))
+
+
+def check_typed(data: Any) -> None:
+    """Payloads in typed columns, which are the same when a value beside them does not fit."""
+    columns, beside = typed(data, TYPES), typed(data, MISFITS)
+    columns.validate(full=True)
+    for field in TYPES:
+        assert pc.struct_field(columns, field.name) == pc.struct_field(beside, field.name), field.name
 
 
 def check_accepted(array: Any) -> None:

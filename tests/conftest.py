@@ -24,6 +24,7 @@ _ROOT = Path(__file__).parent.parent
 os.environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 pytest_plugins = [
+    "tests.envelope.passed",
     "tests.fixtures_artemis",
     "tests.fixtures_conformance",
     "tests.fixtures_kafka",

@@ -12,7 +12,7 @@ import binascii
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from functools import cache
 from types import GenericAlias
 from typing import Annotated, Any
@@ -219,7 +219,8 @@ def _leaf(wanted: pa.DataType) -> Callable[[bytes], Any]:
     if pa.types.is_floating(wanted):
         return lambda raw: float(raw) if _NUMBER.match(raw) else None
     if pa.types.is_decimal(wanted):
-        return lambda raw: _decimal(raw, wanted.precision, wanted.scale)
+        context = Context(prec=wanted.precision, rounding=ROUND_HALF_UP)
+        return lambda raw: _decimal(raw, wanted.scale, context)
     if pa.types.is_timestamp(wanted):
         return lambda raw: _timestamp(raw, naive=wanted.tz is None)
     if pa.types.is_date(wanted):
@@ -243,18 +244,15 @@ def _integer(raw: bytes, bits: int) -> int | None:
     return value if -(1 << bits - 1) <= value < 1 << bits - 1 else None
 
 
-def _decimal(raw: bytes, precision: int, scale: int) -> Decimal | None:
+def _decimal(raw: bytes, scale: int, context: Context) -> Decimal | None:
+    """The number rounded to the scale; None where that takes more digits than the context has."""
     text = raw[1:-1] if raw.startswith(b'"') else raw
     if not _NUMBER.match(text) or len(text) > 400:
         return None
     try:
-        value = Decimal(text.decode())
-        if value.adjusted() >= precision - scale:
-            return None
-        value = value.quantize(Decimal(1).scaleb(-scale), rounding=ROUND_HALF_UP)
+        return Decimal(text.decode()).quantize(Decimal(1).scaleb(-scale), context=context)
     except InvalidOperation:
         return None
-    return value if value.adjusted() < precision - scale or not value else None
 
 
 def _timestamp(raw: bytes, *, naive: bool) -> datetime | None:
@@ -262,7 +260,7 @@ def _timestamp(raw: bytes, *, naive: bool) -> datetime | None:
         if _INTEGER.match(raw):
             value = _EPOCH + timedelta(milliseconds=int(raw))
         elif raw.startswith(b'"'):
-            value = datetime.fromisoformat(_STRING.decode(raw))
+            value = datetime.fromisoformat(_STRING.decode(raw).upper())
         else:
             return None
         value = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)

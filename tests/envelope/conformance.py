@@ -13,6 +13,22 @@ from pathlib import Path
 from typing import Any
 
 VERSION = "1.24.0"
+CODEC = {
+    "cases": 8,
+    "roundtrip": 9,
+    "data_shape": 2,
+    "forbidden_keys": 7,
+    "extension_write": 5,
+    "encode_reject": 13,
+    "trim": 35,
+    "job_type": 11,
+    "identity_verdict": 97,
+    "poison_dlq": 43,
+    "payload_schema": 7,
+    "payload_schema_unicode": 6,
+    "retry_backoff": 18,
+}
+"""Section → cases, of the sections that a codec has to pass."""
 _CACHE = Path(__file__).parents[2] / ".cache" / f"babelqueue-{VERSION}"
 
 

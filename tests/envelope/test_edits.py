@@ -272,7 +272,7 @@ def test_a_hundred_hops_leave_every_other_byte(name: str) -> None:
             assert json.loads(hopping)["attempts"] == hop + 1
         if hop % 5 == 0:
             hopping = redriven(hopping)
-    assert redriven(hopping) == original.replace(b"-0", b"0") if name == "-0" else original
+    assert redriven(hopping) == (original.replace(b"-0", b"0") if name == "-0" else original)
 
 
 keys = st.sampled_from(["job", "urn", "attempts", "dead_letter", "data", "x", "attempt\\u0073", "ra\\\\w"])

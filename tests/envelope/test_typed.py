@@ -46,10 +46,16 @@ def one(text: str | None, wanted: pa.DataType) -> Any:
         ("999.99", pa.decimal128(4, 1), None),
         ("0.001", pa.decimal128(4, 1), Decimal("0.0")),
         ("1e999999", pa.decimal128(4, 1), None),
+        ("0", pa.decimal128(2, 2), Decimal("0.00")),
+        ("0.995", pa.decimal128(2, 2), None),
         ("1767323045000", pa.timestamp("us", "UTC"), MOMENT),
         ('"2026-01-02T03:04:05Z"', pa.timestamp("us", "UTC"), MOMENT),
         ('"2026-01-02T05:04:05+02:00"', pa.timestamp("us", "UTC"), MOMENT),
         ('"2026-01-02T03:04:05"', pa.timestamp("us"), MOMENT.replace(tzinfo=None)),
+        ('"2026-01-02t03:04:05z"', pa.timestamp("us", "UTC"), MOMENT),
+        ('"2026-01-02 03:04:05.000000999Z"', pa.timestamp("us", "UTC"), MOMENT),
+        ('"2026-01-02"', pa.timestamp("us", "UTC"), MOMENT.replace(hour=0, minute=0, second=0)),
+        ('"2026-12-31T23:59:60Z"', pa.timestamp("us", "UTC"), None),
         ('"soon"', pa.timestamp("us", "UTC"), None),
         ('"0001-01-01T00:00:00+23:59"', pa.timestamp("us", "UTC"), None),
         ('"9999-12-31T23:59:59-01:00"', pa.timestamp("us", "UTC"), None),
@@ -65,6 +71,23 @@ def one(text: str | None, wanted: pa.DataType) -> Any:
 )
 def test_values(text: str | None, wanted: pa.DataType, expected: Any) -> None:
     assert one(text, wanted) == expected
+
+
+@pytest.mark.parametrize("scale", [0, 2])
+@pytest.mark.parametrize("digits", [28, 29, 38])
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_decimals_keep_all_of_their_digits(digits: int, scale: int, quote: str) -> None:
+    text = f"{'7' * (digits - scale)}.{'7' * scale}".rstrip(".")
+    wanted = pa.decimal128(38, scale)
+    assert one(quote + text + quote, wanted) == Decimal(text)
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+@pytest.mark.parametrize(
+    ("scale", "text"), [(0, "7" * 39), (0, "9" * 38 + ".5"), (2, "7" * 37), (2, "9" * 36 + ".995")]
+)
+def test_decimals_too_large_for_their_type_are_null(scale: int, text: str, quote: str) -> None:
+    assert one(quote + text + quote, pa.decimal128(38, scale)) is None
 
 
 def test_nested_columns() -> None:

@@ -21,6 +21,7 @@ from babelqueue_spark.source.columns import ENVELOPE
 from tests.envelope.bodies import ENVELOPE as FIELDS
 from tests.envelope.bodies import META, body
 from tests.envelope.test_decode import NASTY
+from tests.functions.results import results
 from tests.streams import publish
 
 pytestmark = pytest.mark.spark
@@ -33,7 +34,7 @@ def bodies(spark: Any) -> Any:
     return spark.createDataFrame([(one,) for one in [*BODIES, None]], "value binary")
 
 
-def only(spark: Any, column: Any, one: bytes = body()) -> Any:
+def only(spark: Any, column: Any, one: bytes | None = body()) -> Any:
     """What a column gives for one body."""
     [found] = spark.createDataFrame([(one,)], "value binary").select(column).collect()
     return found[0]
@@ -58,8 +59,7 @@ def test_the_same_columns_through_the_source_and_the_function(
 
 
 @pytest.mark.slow
-def test_the_same_columns_over_connect(bodies: Any, tmp_path: Path) -> None:
-    here = bodies.select(bq.decode("value").cast("string").alias("e"), bq.validate("value").alias("v"))
+def test_the_same_results_over_connect(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "bodies.json").write_text(json.dumps([one.hex() for one in BODIES]))
     done = subprocess.run(
         [sys.executable, "-c", OVER_CONNECT, str(tmp_path / "bodies.json")],
@@ -69,20 +69,17 @@ def test_the_same_columns_over_connect(bodies: Any, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    there = json.loads(done.stdout.splitlines()[-1])
-    assert there == [[row.e, row.v] for row in here.collect()]
+    assert json.loads(done.stdout.splitlines()[-1]) == results(spark, [*BODIES, None])
 
 
 OVER_CONNECT = """
 import json, sys
 from pyspark.sql import SparkSession
-from babelqueue_spark import functions as bq
+from tests.functions.results import results
 spark = (SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false")
     .config("spark.sql.session.timeZone", "UTC").getOrCreate())
 bodies = [bytes.fromhex(one) for one in json.load(open(sys.argv[1]))] + [None]
-frame = spark.createDataFrame([(one,) for one in bodies], "value binary")
-rows = frame.select(bq.decode("value").cast("string"), bq.validate("value")).collect()
-print(json.dumps([list(row) for row in rows]))
+print(json.dumps(results(spark, bodies)))
 spark.stop()
 """
 
@@ -163,6 +160,21 @@ def test_dead_letter_takes_columns_and_skips_null_reasons(spark: Any) -> None:
     assert json.loads(late)["dead_letter"]["original_queue"] == "elsewhere"
     assert json.loads(poison)["raw_encoding"] == "base64"
     assert untouched == body()
+
+
+def test_null_bodies_stay_null_in_edits(spark: Any) -> None:
+    frame = spark.createDataFrame([(None,)], "value binary")
+    [row] = frame.select(bq.dead_letter("value", lit("failed")), bq.strip_dead_letter("value")).collect()
+    assert tuple(row) == (None, None)
+
+
+@pytest.mark.parametrize("inbound", [None, b"no envelope"])
+def test_what_follows_no_envelope_needs_a_queue(spark: Any, inbound: bytes | None) -> None:
+    with pytest.raises(PythonException, match=r"meta\.queue is missing"):
+        only(spark, bq.continue_trace("value", lit("urn:next"), lit("{}")), inbound)
+    made = json.loads(only(spark, bq.continue_trace("value", lit("urn:next"), lit("{}"), lit("q")), inbound))
+    assert (made["job"], made["meta"]["queue"]) == ("urn:next", "q")
+    assert made["trace_id"]
 
 
 def test_continue_trace(spark: Any) -> None:
