@@ -7,6 +7,8 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import pika
@@ -18,10 +20,13 @@ from babelqueue.pika_transport import PikaTransport
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.rabbitmq import RabbitBinding
 from babelqueue_spark.bindings.rabbitmq.inbox import Inbox
+from babelqueue_spark.bindings.rabbitmq.link import Done, Link
 from babelqueue_spark.bindings.rabbitmq.messages import properties
+from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 from babelqueue_spark.errors import BrokerError, OptionError
 from tests.contract.suite import (
     MIB,
+    PATIENCE,
     SECRET,
     assert_empty,
     assert_safe,
@@ -209,9 +214,11 @@ class TestSdk:
 class TestClaims:
     def test_a_small_batch_is_not_held_up(self, rabbit: RabbitBinding, queue: str) -> None:
         """A claim of more than there is ends when the queue runs dry, not after a time-out."""
+        started = time.monotonic()
         for _ in range(20):
             rabbit.publish(queue, outgoing([b"one"]))
             assert rabbit.claim(queue, 100_000, MIB).num_rows == 1
+        assert time.monotonic() - started < 5
 
     def test_messages_beyond_the_bytes_go_back_to_their_places(
         self, rabbit: RabbitBinding, queue: str
@@ -274,6 +281,72 @@ class TestClaims:
         rabbit.publish(queue, outgoing([b"b"]))
         assert take(rabbit, queue, 1).column("body").to_pylist() == [b"b"]
 
+    def test_a_queue_deleted_under_a_consumer_is_an_error_and_its_claims_are_gone(
+        self, rabbit: RabbitBinding, channel: Any, queue: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with waiting_claim(rabbit, channel, queue, monkeypatch) as (claimed, claim):
+            channel.queue_delete(queue)
+            with pytest.raises(BrokerError, match="RabbitMQ at 127") as caught:
+                claim.result(PATIENCE)
+            assert_safe(caught.value)
+            assert rabbit.acknowledge(queue, claimed).to_pylist() == [False]
+            assert_empty(rabbit, queue)
+            rabbit.publish(queue, outgoing([b"new"]))
+            assert take(rabbit, queue, 1).column("body").to_pylist() == [b"new"]
+
+    def test_a_queue_that_another_makes_anew_under_a_consumer_is_read_by_the_next_claim(
+        self, rabbit: RabbitBinding, channel: Any, queue: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with waiting_claim(rabbit, channel, queue, monkeypatch) as (_, claim):
+            channel.queue_delete(queue)
+            channel.queue_declare(queue, durable=True)
+            channel.basic_publish("", queue, b"new")
+            assert given_by(claim) == 0
+            fresh = take(rabbit, queue, 1)
+            assert fresh.column("body").to_pylist() == [b"new"]
+            assert rabbit.acknowledge(queue, fresh).to_pylist() == [True]
+            assert_empty(rabbit, queue)
+
+    def test_a_consumer_that_the_server_cancels_as_its_claim_ends(
+        self, rabbitmq_server: RabbitServer, channel: Any, queue: str
+    ) -> None:
+        """The server's word waits in the socket, while the connection's thread is busy."""
+        busy, free = threading.Event(), threading.Event()
+
+        def hold(_: Any, done: Done) -> None:
+            busy.set()
+            free.wait(PATIENCE)
+            done()
+
+        channel.queue_declare(queue)
+        link = Link(RabbitOptions.parse(BindingConfig(url=rabbitmq_server.url)))
+        with ThreadPoolExecutor(2) as pool, closing(link):
+            claim = ExitStack()
+            inbox = claim.enter_context(link.consuming(queue, 1))
+            pool.submit(link.call, hold)
+            assert busy.wait(PATIENCE)
+            channel.queue_delete(queue)
+            ended = pool.submit(claim.close)
+            threading.Timer(0.1, free.set).start()
+            ended.result(PATIENCE)
+            assert inbox.cancelled
+
+    def test_claims_older_than_the_consumer_timeout_are_delivered_again(self, queue: str) -> None:
+        """The server closes the channel, by error 406."""
+        with RabbitServer() as server, binding(server) as rabbit, binding(server) as other:
+            for name, milliseconds in (("channel_tick_interval", 100), ("consumer_timeout", 1_500)):
+                server.control("eval", f"application:set_env(rabbit, {name}, {milliseconds}).")
+            rabbit.publish(queue, outgoing([b"a", b"b"]))
+            claimed = take(rabbit, queue, 2)
+            server.control("eval", "application:set_env(rabbit, consumer_timeout, 1800000).")
+            await_backlog(other, queue, 2)
+            assert rabbit.acknowledge(queue, claimed).to_pylist() == [False, False]
+            again = take(rabbit, queue, 2)
+            assert again.column("redelivered").to_pylist() == [True, True]
+            assert rabbit.identities(again) == rabbit.identities(claimed)
+            assert rabbit.acknowledge(queue, again).to_pylist() == [True, True]
+            assert_empty(rabbit, queue)
+
     def test_heartbeats_survive_a_slow_batch(self, rabbitmq_server: RabbitServer, queue: str) -> None:
         """The server gives a silent connection up after two heartbeats, of one second each here."""
         url = f"{rabbitmq_server.url}?heartbeat=1"
@@ -313,6 +386,34 @@ class TestClaims:
         for stamp in (1_700_000_000_000, 2**63):
             channel.basic_publish("", queue, b"a", pika.BasicProperties(timestamp=stamp))
         assert take(rabbit, queue, 2).column("enqueued_at").to_pylist() == [None, None]
+
+
+@contextmanager
+def waiting_claim(
+    rabbit: RabbitBinding, channel: Any, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[pa.RecordBatch, Future[pa.RecordBatch]]]:
+    """A claim that is held, and one whose consumer gets nothing, as another one is the queue's active consumer."""
+    monkeypatch.setattr("babelqueue_spark.bindings.rabbitmq._STALLED_SECONDS", PATIENCE)
+    channel.queue_declare(queue, durable=True, arguments={"x-single-active-consumer": True})
+    rabbit.publish(queue, outgoing([b"held", b"the other's", b"waiting"]))
+    held = take(rabbit, queue, 1)
+    channel.basic_qos(prefetch_count=1)
+    channel.basic_consume(queue, lambda *_: None)
+    await_backlog(rabbit, queue, 1)
+    with ThreadPoolExecutor(1) as pool, rabbit:
+        claim = pool.submit(rabbit.claim, queue, 10, MIB)
+        eventually(lambda: channel.queue_declare(queue, passive=True).method.consumer_count == 2)
+        yield held, claim
+
+
+def given_by(claim: Future[pa.RecordBatch]) -> int:
+    """How many messages a claim gave; none where it says which broker stopped it."""
+    error = claim.exception(PATIENCE)
+    if error is None:
+        return int(claim.result().num_rows)
+    assert isinstance(error, BrokerError)
+    assert "RabbitMQ at 127" in str(error)
+    return 0
 
 
 class TestPublishing:

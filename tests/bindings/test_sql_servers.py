@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import time
@@ -9,7 +10,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.sql import SqlBinding
 from babelqueue_spark.bindings.sql.dialects import MySql, Postgres
 from babelqueue_spark.errors import BrokerError
+from tests import streams
 from tests.contract.suite import (
     SECRET,
     assert_safe,
@@ -436,6 +438,36 @@ def joins(url: str, number: int) -> bool:
     return True
 
 
+@pytest.mark.spark
+def test_claimers_of_a_stream_and_a_worker_of_initphp_handle_each_message_once(
+    spark: Any, connect: Connect, url: str, tmp_path: Path
+) -> None:
+    connect(time_zone="Europe/Berlin").publish(
+        "orders", outgoing([streams.envelope(number) for number in range(6_000)])
+    )
+    claimers: list[int] = []
+    ours: list[int] = []
+
+    def each(frame: Any, _: int) -> None:
+        claimers.append(frame.rdd.getNumPartitions())
+        ours.extend(streams.numbers(frame.collect()))
+
+    bounds = {"numPartitions": 2, "maxMessagesPerTrigger": 1_500, "sql.time_zone": "Europe/Berlin"}
+    query = streams.run(
+        streams.stream(spark, url, "orders", tmp_path, **bounds), tmp_path, each, processingTime="0 seconds"
+    )
+    eventually(lambda: ours or query.exception(), streams.WAIT)
+    worker = InitPhp(url)
+    with closing(worker.connection):
+        theirs = [json.loads(payload)["data"]["order_id"] for payload in worker.work("orders")]
+    query.processAllAvailable()
+    query.stop()
+    assert Counter([*ours, *theirs]) == Counter(range(6_000))
+    assert len(ours) > 1_500
+    assert theirs
+    assert max(claimers) == 2
+
+
 # Locks and conflicts.
 
 
@@ -488,20 +520,45 @@ def test_a_lock_that_stays_is_an_error_and_changes_nothing(connect: Connect, url
     assert binding.acknowledge("orders", claimed).to_pylist() == [True]
 
 
+@pytest.fixture
+def slow_to_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions on PostgreSQL that look for a deadlock later than the test makes one."""
+    monkeypatch.setattr(Postgres, "session", (*Postgres.session, "SET deadlock_timeout = '2s'"))
+
+
+@pytest.mark.usefixtures("slow_to_object")
 def test_a_deadlock_is_repeated(connect: Connect, url: str) -> None:
     binding = connect()
     binding.publish("orders", outgoing([b"a", b"b", b"c", b"d"]))
     claimed = take(binding, "orders", 4)
-    with closing(driver(url)) as other, ThreadPoolExecutor(1) as pool:
+    binding.publish("others", outgoing([b"x"] * 1_000))
+    with closing(driver(url)) as other, ThreadPoolExecutor(1) as pool, errors_seen() as errors:
+        if is_postgres(url):
+            execute(other, "SET deadlock_timeout = '1min'")  # whoever looks first is the victim
         execute(other, "BEGIN")
-        execute(other, "UPDATE jobs SET attempts = 7 WHERE id >= 3")
+        execute(other, "UPDATE jobs SET attempts = 7 WHERE id >= 3")  # MariaDB's victim has changed less
         acknowledged = pool.submit(binding.acknowledge, "orders", claimed)
         eventually(lambda: waits_for_a_lock(url))
-        with suppress(psycopg.errors.DeadlockDetected, pymysql.OperationalError):
-            execute(other, "UPDATE jobs SET attempts = 7 WHERE id = 1")
+        execute(other, "UPDATE jobs SET attempts = 7 WHERE id = 1")
         execute(other, "ROLLBACK")
         assert acknowledged.result().to_pylist() == [True] * 4
+    assert re.search("(?i)deadlock", errors[0])
     assert binding.backlog("orders") == 0
+
+
+@contextmanager
+def errors_seen() -> Iterator[list[str]]:
+    """What the databases object to meanwhile, whether it is overcome or not."""
+    seen: list[str] = []
+
+    def note(context: Any) -> None:
+        seen.append(str(context.original_exception))
+
+    event.listen(Engine, "handle_error", note)
+    try:
+        yield seen
+    finally:
+        event.remove(Engine, "handle_error", note)
 
 
 def waits_for_a_lock(url: str) -> bool:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
+import time
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.rabbitmq import RabbitBinding
+from babelqueue_spark.bindings.sql import SqlBinding
 from babelqueue_spark.errors import JournalError
 from babelqueue_spark.journal import Journal, Segment
 from babelqueue_spark.options import read_options
@@ -143,3 +149,42 @@ def test_a_segment_that_is_not_there_is_never_an_empty_one(
         attempt(url, queue, location, 0)
     assert backlog(url, queue) == 1
     assert not list(Path(location).glob("batches/*/*.ack"))
+
+
+class Leisurely(SqlBinding):
+    """Claims ten messages at a time, each time for two seconds of a clock of its own."""
+
+    capabilities = replace(SqlBinding.capabilities, claim_batch=10)
+    seconds = 0.0
+
+    def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
+        self.seconds += 2
+        return super().claim(queue, messages, max_bytes)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "expected"),
+    [
+        ({"maxFetchTime": "3s"}, 20),
+        ({"maxFetchTime": "1h", "visibilityTimeout": "8s"}, 20),
+        ({"maxFetchTime": "1h", "visibilityTimeout": "3h"}, 100),
+    ],
+)
+def test_a_claim_ends_after_the_fetch_time_or_half_of_its_lease(
+    tmp_path: Path,
+    queue: str,
+    location: str,
+    monkeypatch: pytest.MonkeyPatch,
+    bounds: dict[str, str],
+    expected: int,
+) -> None:
+    url = f"sqlite:///{tmp_path}/queue.db"
+    publish(url, queue, (envelope(n) for n in range(100)))
+    options = read_options({"url": url, "queue": queue, **bounds})
+    claim = Claim(batch=1, index=0, queue=queue, messages=500, max_bytes=1 << 20, committed=0)
+    with Leisurely(BindingConfig(url=url, visibility_timeout=options.visibility_timeout)) as binding:
+        clock = SimpleNamespace(time=time.time, monotonic=lambda: binding.seconds)
+        monkeypatch.setattr("babelqueue_spark.source.claiming.time", clock)
+        batches = deliveries_of(claim, options, Journal(location), binding)
+    assert sum(batch.num_rows for batch in batches) == expected
+    assert backlog(url, queue) == 100 - expected

@@ -129,11 +129,18 @@ class Link:
                 ),
             )
 
+        def cancel(channel: Channel, done: Done) -> None:
+            # The server may have cancelled it meanwhile, and pika would not answer.
+            if inbox.cancelled:
+                done()
+            else:
+                channel.basic_cancel(tag, done)
+
         self.call(consume)
         with self._explained():
             yield inbox
         if not inbox.cancelled:
-            self.call(lambda channel, done: channel.basic_cancel(tag, done))
+            self.call(cancel)
 
     def close(self) -> None:
         """Close the connection; idempotent. What is claimed goes back to its queue."""
