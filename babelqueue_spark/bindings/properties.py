@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from babelqueue_spark.envelope.columns import BLANKS
 
 VERSION = "bq-schema-version"
-_WHOLE = re.compile("[1-9][0-9]{0,17}")
+_WHOLE = re.compile("0|[1-9][0-9]{0,17}")
 Text = TypeVar("Text", str, str | None)
 
 

@@ -7,7 +7,7 @@
 A line a message: when it was made, its queue, URN, id and attempts, why it is refused or was
 dead-lettered, and its data. It runs without Spark, on all brokers but SQS. Each look reads the whole
 queue: on a long one, look seldom. Messages that come and go between two looks are not seen. On RabbitMQ
-and Pulsar a look takes the messages and gives them back, which counts as a delivery: do not follow there.
+and Pulsar (without `pulsar.admin_url`) a look takes the messages and gives them back: do not follow there.
 """
 
 from __future__ import annotations

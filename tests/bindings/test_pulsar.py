@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from babelqueue.pulsar_transport import PulsarTransport
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.pulsar import PulsarBinding
+from babelqueue_spark.bindings.pulsar.client import PulsarClient
 from babelqueue_spark.bindings.pulsar.inbox import Inbox
 from babelqueue_spark.bindings.pulsar.messages import properties
 from babelqueue_spark.envelope import decode
@@ -98,6 +100,11 @@ def send_batch(bare: Any, queue: str, contents: list[bytes], **given: Any) -> No
         producer.send_async(content, lambda result, place: None, **given)
     producer.flush()
     producer.close()
+
+
+def lost(_: PulsarClient, queue: str, topic: str, entries: Any) -> None:
+    """In place of what settles."""
+    raise BrokerError(f"{queue}: the connection was lost")
 
 
 class TestProperties:
@@ -230,16 +237,54 @@ class TestBatches:
     def test_what_is_released_of_a_batch_acknowledged_in_part_comes_back_alone(
         self, ours: PulsarBinding, bare: Any, pulsar_server: PulsarServer, queue: str
     ) -> None:
-        send_batch(bare, queue, numbered(5), properties={"bq-delay": "9", "x": "y"}, partition_key="k")
+        given = {"bq-delay": "9", "bq-attempts": "5"}
+        send_batch(bare, queue, numbered(5), properties=given, partition_key="k")
         claimed = take(ours, queue, 5)
         ours.acknowledge(queue, claimed.slice(0, 3))
         ours.release(queue, claimed.slice(3))
         rest = take(ours, queue, 2)
         assert sorted(bodies(rest)) == [b"3", b"4"]
-        assert rest.column("headers").to_pylist() == [[("x", "y")]] * 2
+        assert rest.column("headers").to_pylist() == [[("bq-attempts", "5")]] * 2
         assert rest.column("key").to_pylist() == ["k"] * 2
         assert ours.acknowledge(queue, rest).true_count == 2
         assert pulsar_server.subscription(queue)["msgBacklog"] == 0
+
+    def test_a_part_whose_acknowledge_failed_is_acknowledged_again(
+        self,
+        ours: PulsarBinding,
+        bare: Any,
+        pulsar_server: PulsarServer,
+        queue: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        send_batch(bare, queue, numbered(4))
+        claimed = take(ours, queue, 4)
+        ours.acknowledge(queue, claimed.slice(0, 2))
+        with monkeypatch.context() as broken:
+            broken.setattr(PulsarClient, "settle", lost)
+            with pytest.raises(BrokerError, match="lost"):
+                ours.acknowledge(queue, claimed.slice(2))
+        assert ours.acknowledge(queue, claimed.slice(2)).to_pylist() == [True, True]
+        assert pulsar_server.subscription(queue)["msgBacklog"] == 0
+
+    def test_nothing_is_sent_again_when_the_connection_was_lost(
+        self,
+        ours: PulsarBinding,
+        other: PulsarBinding,
+        bare: Any,
+        queue: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        send_batch(bare, queue, numbered(4))
+        claimed = take(ours, queue, 4)
+        ours.acknowledge(queue, claimed.slice(0, 2))
+        with monkeypatch.context() as broken:
+            broken.setattr(Inbox, "connected", lambda _: False)
+            ours.release(queue, claimed.slice(2))
+        again = take(other, queue, 4)
+        assert sorted(bodies(again)) == numbered(4)
+        assert other.acknowledge(queue, again).true_count == 4
+        assert_empty(other, queue)
 
     def test_parts_of_two_claims_do_not_make_a_whole(
         self, ours: PulsarBinding, other: PulsarBinding, bare: Any, queue: str
@@ -779,3 +824,45 @@ class TestLogins:
 
 def test_an_inbox_has_a_name_of_its_own() -> None:
     assert Inbox(None).holder != Inbox(None).holder
+
+
+@dataclass
+class Arrival:
+    """A message of a batch of five as the client gives it, which is its own id."""
+
+    place: int
+
+    def __getattr__(self, name: str) -> Any:
+        answers = {
+            "message_id": self,
+            "batch_index": self.place,
+            "serialize": b"\x30\x05",
+            "data": b"%d" % self.place,
+            "properties": {},
+            "topic_name": "orders",
+        }
+        return lambda: answers.get(name, 0)
+
+
+class Arrivals:
+    """A consumer to which these come; None = nothing for a while."""
+
+    def __init__(self, *places: int | None) -> None:
+        self._places = iter(places)
+
+    def receive(self, timeout_millis: int) -> Arrival:
+        place = next(self._places, None)
+        if place is None:
+            raise client.Timeout
+        return Arrival(place)
+
+
+def test_what_comes_twice_is_claimed_once() -> None:
+    [unit] = Inbox(Arrivals(0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4)).claim(10, MIB)
+    assert [held.body for held in unit.messages] == numbered(5)
+
+
+def test_a_batch_of_which_a_part_was_taken_for_the_rest_is_not_claimed() -> None:
+    """The acknowledge of the part would be that of the whole."""
+    with pytest.raises(client.NotConnected):
+        Inbox(Arrivals(0, 1, None, 0, 1, 2, 3, 4)).claim(10, MIB)

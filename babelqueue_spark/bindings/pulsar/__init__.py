@@ -72,6 +72,7 @@ from babelqueue_spark.bindings.pulsar.messages import (
     claims_of,
     due,
     entry_of,
+    place_of,
     properties,
     units_of,
 )
@@ -163,38 +164,39 @@ class PulsarBinding(Binding):
         False for those of an entry that is not complete yet, and for claims that ended with a connection
         of this binding.
         """
-        if queue in self._inboxes and not self._inboxes[queue].connected():
-            self._close(queue)
+        self._close_if_lost(queue)
         receipts = deliveries.column("receipt").to_pylist()
         parts = claims_of(receipts)
-        complete = {text for text, part in parts.items() if self._is_complete(text, part)}
+        done = {text: self._done_with(text, part) for text, part in parts.items()}
+        complete = {text for text, places in done.items() if len(places) >= parts[text].claim.total}
         topics: dict[str, list[Entry]] = defaultdict(list)
         for text in complete:
             entry = parts[text].claim.entry
             topics[entry.topic].append(entry)
         for topic, entries in topics.items():
             self._pulsar.settle(queue, topic, entries)
+        for text in complete:
+            self._acknowledged.pop(text, None)
+        self._acknowledged.update((text, done[text]) for text in done.keys() - complete if done[text])
         self._settled(queue, parts.values())
         return pa.array([claim_text(receipt) in complete for receipt in receipts], pa.bool_())
 
     def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
         """Uncounted, when the consumer has no claim left; until then this binding can claim them again.
 
-        What is left of a producer's batch of which a part was acknowledged is published again: the broker
-        would give all of it out.
+        What is left of a producer's batch of which a part was acknowledged is sent again: the broker would
+        give all of it out.
         """
+        self._close_if_lost(queue)
         if queue not in self._inboxes:
             return
         inbox = self._inboxes[queue]
         ours = deliveries.filter(inbox.held_by(deliveries.column("receipt").to_pylist()))
-        texts = map(claim_text, ours.column("receipt").to_pylist())
-        begun = pa.array([text in self._acknowledged for text in texts], pa.bool_())
-        whole, rest = ours.filter(pc.invert(begun)), ours.filter(begun)
+        begun = [text in self._acknowledged for text in map(claim_text, ours.column("receipt").to_pylist())]
+        whole = ours.filter(pa.array([not each for each in begun], pa.bool_()))
         for unit in units_of(whole):
             inbox.put_back(unit)
-        if rest.num_rows:
-            self.publish(queue, again(rest))
-            self.acknowledge(queue, rest)
+        self._send_again(queue, ours.filter(pa.array(begun, pa.bool_())), inbox)
         self._settled(queue, claims_of(whole.column("receipt").to_pylist()).values())
 
     def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
@@ -263,14 +265,24 @@ class PulsarBinding(Binding):
             raise self._pulsar.error("the connection was lost", queue)
         return units
 
-    def _is_complete(self, text: bytes, part: Part) -> bool:
-        """Whether all that was claimed of an entry is acknowledged with this part, or was before."""
+    def _done_with(self, text: bytes, part: Part) -> set[int]:
+        """The places of a claim that are acknowledged now or were before; none of a lost claim."""
         if part.claim.holder in self._former:
-            return False
-        seen = self._acknowledged.pop(text, set()).union(part.places)
-        if len(seen) < part.claim.total:
-            self._acknowledged[text] = seen
-        return len(seen) >= part.claim.total
+            return set()
+        return self._acknowledged.get(text, set()).union(part.places)
+
+    def _send_again(self, queue: str, rest: pa.RecordBatch, inbox: Inbox) -> None:
+        """As they came, those that were not acknowledged; then they are."""
+        receipts = rest.column("receipt").to_pylist()
+        left = [place_of(receipt) not in self._acknowledged[claim_text(receipt)] for receipt in receipts]
+        rest = rest.filter(pa.array(left, pa.bool_()))
+        if not rest.num_rows:
+            return
+        self._pulsar.send(queue, again(rest))
+        if not pc.all(self.acknowledge(queue, rest)).as_py() and inbox.holder in self._former:
+            raise self._pulsar.error(
+                "the connection was lost while a part of a batch was put back: it is there twice", queue
+            )
 
     def _settled(self, queue: str, parts: Iterable[Part]) -> None:
         """Claims are no more, where they are this binding's; without any, the consumer closes."""
@@ -296,6 +308,10 @@ class PulsarBinding(Binding):
             self._inboxes[queue] = Inbox(self._pulsar.subscribe(queue, min(messages, _PREFETCH)))
         return self._inboxes[queue]
 
+    def _close_if_lost(self, queue: str) -> None:
+        if queue in self._inboxes and not self._inboxes[queue].connected():
+            self._close(queue)
+
     def _close_if_settled(self, queue: str) -> None:
         if not self._inboxes[queue].holding:
             self._close(queue)
@@ -304,6 +320,9 @@ class PulsarBinding(Binding):
         """Close the consumer of a queue; what it claimed and was not acknowledged is claimed no more."""
         inbox = self._inboxes.pop(queue)
         self._former.add(inbox.holder)
+        lost = [text for text in self._acknowledged if text.startswith(inbox.holder.encode())]
+        for text in lost:
+            del self._acknowledged[text]
         inbox.close()
 
     def _watch(self, queue: str) -> Inbox:

@@ -6,7 +6,7 @@ import uuid
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import pulsar
 import pyarrow as pa
@@ -19,6 +19,18 @@ _QUIET_MILLISECONDS = 100
 """How long it waits for a further one."""
 _INCOMPLETE_MILLISECONDS = 5_000
 """How long it waits for the rest of a producer's batch, which comes at once where nobody has it already."""
+
+
+class _Partial(NamedTuple):
+    """What came of a producer's batch of this size: one of its messages, and what is claimed, by place."""
+
+    size: int
+    first: pulsar.Message
+    arrived: dict[int, Held]
+
+    def unit(self, entry: Entry) -> Unit:
+        """What came, as the whole of the entry."""
+        return Unit.of(entry, self.first, list(self.arrived.values()))
 
 
 class Inbox:
@@ -35,7 +47,7 @@ class Inbox:
         self.holder = uuid.uuid4().hex
         self._consumer = consumer
         self._units: deque[Unit] = deque()
-        self._partial: dict[Entry, tuple[int, Unit]] = {}
+        self._partial: dict[Entry, _Partial] = {}
         self._topics: dict[int, str] = {}
         self._held: dict[Entry, set[int]] = {}
         self._patience = _FIRST_MILLISECONDS
@@ -69,6 +81,7 @@ class Inbox:
         count = size = 0
         while count < messages and (unit := self._next()):
             if unit.entry in claimed:
+                _assert_same(claimed[unit.entry], unit)
                 continue
             count += len(unit)
             size += sum(len(held.body) for held in unit.messages)
@@ -129,16 +142,16 @@ class Inbox:
                 if held.position < 0:
                     return self._whole(Unit.of(entry, message, [held]))
                 if entry not in partial:
-                    partial[entry] = (batch_size(place), Unit.of(entry, message, []))
-                expected, unit = partial[entry]
-                unit.messages.append(held)
-                if len(unit) == expected:
-                    return self._whole(partial.pop(entry)[1])
+                    partial[entry] = _Partial(batch_size(place), message, {})
+                partial[entry].arrived[held.position] = held
+                if len(partial[entry].arrived) == partial[entry].size:
+                    return self._whole(partial.pop(entry).unit(entry))
         except pulsar.Timeout:
             self._patience = _QUIET_MILLISECONDS
             if not partial:
                 return None
-            return self._whole(partial.pop(next(iter(partial)))[1])
+            entry = next(iter(partial))
+            return self._whole(partial.pop(entry).unit(entry))
 
     def _entry(self, message: pulsar.Message, place: Any) -> Entry:
         number = place.partition()
@@ -150,3 +163,9 @@ class Inbox:
         if unit.entry in self._held:
             raise pulsar.NotConnected("a claim was given out again")
         return unit
+
+
+def _assert_same(claimed: Unit, again: Unit) -> None:
+    """`pulsar.NotConnected` where an entry came again with messages that are not claimed."""
+    if {held.position for held in again.messages} - {held.position for held in claimed.messages}:
+        raise pulsar.NotConnected("the rest of a batch came after a part of it was claimed")

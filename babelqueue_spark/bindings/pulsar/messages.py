@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pulsar
 import pyarrow as pa
 
-from babelqueue_spark.bindings.base import deliveries, outgoing
+from babelqueue_spark.bindings.base import deliveries
 from babelqueue_spark.bindings.properties import beside, projections
 from babelqueue_spark.envelope import decode
 
@@ -139,6 +139,11 @@ def claim_text(receipt: bytes) -> bytes:
     return receipt[: receipt.rindex(b" ")]
 
 
+def place_of(receipt: bytes) -> int:
+    """The place in the entry of a receipt's message."""
+    return int(receipt[receipt.rindex(b" ") + 1 :])
+
+
 def claims_of(receipts: Iterable[bytes]) -> dict[bytes, Part]:
     """The claims that receipts are of, by their encoded form, and the places of the messages."""
     parts: dict[bytes, Part] = {}
@@ -191,11 +196,11 @@ def units_of(batch: pa.RecordBatch) -> Iterator[Unit]:
             yield Unit(claim.entry, published, (count or 1) - 1, messages)
 
 
-def again(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """`DELIVERIES` as `OUTGOING` messages; those that were delayed have waited."""
-    given = batch.column("headers").to_pylist()
-    headers = [None if pairs is None else [pair for pair in pairs if pair[0] != _DELAY] for pairs in given]
-    return outgoing(len(batch), body=batch.column("body"), headers=headers, key=batch.column("key"))
+def again(batch: pa.RecordBatch) -> Iterator[tuple[bytes, dict[str, str], str | None, int]]:
+    """`DELIVERIES` as they are sent again: body, properties, key and delay, which is over."""
+    columns = (batch.column(name).to_pylist() for name in ("body", "headers", "key"))
+    for body, given, key in zip(*columns, strict=True):
+        yield body, {name: value for name, value in given or () if name != _DELAY}, key, 0
 
 
 def properties(messages: pa.RecordBatch) -> Iterator[dict[str, str]]:

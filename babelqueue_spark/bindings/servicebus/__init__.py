@@ -17,7 +17,7 @@ Features:
     order: as enqueued, for one claimer; what comes back goes to its former place. With sessions: within each
         session
     delay: any, by scheduled enqueue time
-    headers: application properties; those of the contract win
+    headers: application properties; those of the contract win, but for a schema version that was given
     key: session id
     browse: exact, by peek; messages that others have locked are shown too
     publish once: no; an entity with duplicate detection drops a repeated message within its history window
