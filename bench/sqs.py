@@ -25,7 +25,7 @@ from tests.servers.elasticmq import CREDENTIALS, ElasticMqServer
 from tests.streams import outgoing
 
 MESSAGES = 30_000
-PER_TRIGGER = 10_000
+PER_TRIGGER = 15_000
 PUBLISHED = 10_000
 PROCESSES = 2
 THREADS = 4
