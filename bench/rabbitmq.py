@@ -18,8 +18,8 @@ from bench.table import Row, in_turns, rate, read_rate, row, write_rate
 from tests.servers.rabbitmq import RabbitServer
 from tests.streams import outgoing
 
-#: As many as a trigger takes by default.
 MESSAGES = 100_000
+PER_TRIGGER = 50_000
 WRITTEN = 50_000
 PREFETCH = 2_000
 ACKNOWLEDGED_AT_ONCE = 1_000
@@ -35,9 +35,9 @@ def rows() -> list[Row]:
             {
                 "publish": lambda: bare_publish(server.url, bodies),
                 "write": lambda: write_rate(spark, server.url, bodies[:WRITTEN]),
-                "consume": lambda: bare_consume(server.url, bodies * 2),
-                "one": lambda: read(spark, server.url, bodies * 2, claimers=1),
-                "two": lambda: read(spark, server.url, bodies * 2, claimers=2),
+                "consume": lambda: bare_consume(server.url, bodies),
+                "one": lambda: read(spark, server.url, bodies, claimers=1),
+                "two": lambda: read(spark, server.url, bodies, claimers=2),
             }
         )
         spark.stop()
@@ -57,8 +57,9 @@ def rows() -> list[Row]:
 
 def read(spark: Any, url: str, bodies: list[bytes], claimers: int) -> float:
     """Messages a second of the batches after the first."""
+    options = {"maxMessagesPerTrigger": PER_TRIGGER, "numPartitions": claimers}
     with tempfile.TemporaryDirectory() as folder:
-        return read_rate(spark, url, filled(url, bodies), Path(folder), numPartitions=claimers)
+        return read_rate(spark, url, filled(url, bodies), Path(folder), **options)
 
 
 def filled(url: str, bodies: list[bytes]) -> str:
