@@ -9,7 +9,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelqueue_spark.envelope.columns import BLANKS
+from babelqueue_spark.envelope.columns import is_blank
 
 VERSION = "bq-schema-version"
 _WHOLE = re.compile("0|[1-9][0-9]{0,17}")
@@ -23,12 +23,7 @@ def beside(
 
     One that is given names what the body shall be read as: a message that was refused for it stays so.
     """
-    return {**given, **contract, **({version: given[version]} if is_version(given.get(version)) else {})}
-
-
-def is_version(given: str | None) -> bool:
-    """Whether a version beside a message says anything. Only blanks of ASCII say nothing."""
-    return bool((given or "").strip(BLANKS))
+    return {**given, **contract, **({version: given[version]} if not is_blank(given.get(version)) else {})}
 
 
 def is_whole_number(text: str) -> bool:

@@ -50,3 +50,8 @@ CORE_META_KEYS = frozenset({"id", "queue", "lang", "schema_version", "created_at
 FORBIDDEN_META_KEYS = frozenset({"max_retries", "attempts", "source", "ts"})
 #: The only blanks of the contract. Unicode spaces are text.
 BLANKS = " \t\n\v\f\r"
+
+
+def is_blank(text: str | None) -> bool:
+    """Whether there is no text, or nothing in it but blanks."""
+    return not (text or "").strip(BLANKS)

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from babelqueue_spark.envelope.columns import BLANKS, CORE_META_KEYS, FORBIDDEN_META_KEYS
+from babelqueue_spark.envelope.columns import CORE_META_KEYS, FORBIDDEN_META_KEYS, is_blank
 from babelqueue_spark.envelope.jsontext import (
     FINITE,
     LENIENT,
@@ -113,7 +113,7 @@ def _row(text: str, found: list[Member], poison: bool, allow_list_data: bool) ->
 
 def is_usable(identity: Any) -> bool:
     """Whether a value names a message: a string that is not blank."""
-    return isinstance(identity, str) and bool(identity.strip(BLANKS))
+    return isinstance(identity, str) and not is_blank(identity)
 
 
 def identity(job: Any, urn: Any) -> str | None:

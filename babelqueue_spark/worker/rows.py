@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from babelqueue_spark.bindings import OUTGOING
 from babelqueue_spark.envelope import SCHEMA_VERSION
-from babelqueue_spark.envelope.columns import BLANKS
+from babelqueue_spark.envelope.columns import is_blank
 from babelqueue_spark.worker.ledger import fingerprint
 from babelqueue_spark.worker.messages import Message
 
@@ -66,7 +66,7 @@ class Rows:
         """Whether a property beside the body names another schema version; a blank one names none."""
         headers = self._headers[row]
         return bool(headers) and any(
-            name in VERSION_HEADERS and (value or "").strip(BLANKS) and value != str(SCHEMA_VERSION)
+            name in VERSION_HEADERS and not is_blank(value) and value != str(SCHEMA_VERSION)
             for name, value in headers
         )
 

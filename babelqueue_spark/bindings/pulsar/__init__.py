@@ -72,8 +72,8 @@ from babelqueue_spark.bindings.pulsar.messages import (
     claims_of,
     due,
     entry_of,
-    place_of,
     properties,
+    split,
     units_of,
 )
 from babelqueue_spark.bindings.pulsar.options import PulsarOptions
@@ -192,11 +192,12 @@ class PulsarBinding(Binding):
             return
         inbox = self._inboxes[queue]
         ours = deliveries.filter(inbox.held_by(deliveries.column("receipt").to_pylist()))
-        begun = [text in self._acknowledged for text in map(claim_text, ours.column("receipt").to_pylist())]
-        whole = ours.filter(pa.array([not each for each in begun], pa.bool_()))
+        texts = map(claim_text, ours.column("receipt").to_pylist())
+        begun = pa.array([text in self._acknowledged for text in texts], pa.bool_())
+        whole = ours.filter(pc.invert(begun))
         for unit in units_of(whole):
             inbox.put_back(unit)
-        self._send_again(queue, ours.filter(pa.array(begun, pa.bool_())), inbox)
+        self._send_again(queue, ours.filter(begun), inbox)
         self._settled(queue, claims_of(whole.column("receipt").to_pylist()).values())
 
     def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
@@ -273,8 +274,8 @@ class PulsarBinding(Binding):
 
     def _send_again(self, queue: str, rest: pa.RecordBatch, inbox: Inbox) -> None:
         """As they came, those that were not acknowledged; then they are."""
-        receipts = rest.column("receipt").to_pylist()
-        left = [place_of(receipt) not in self._acknowledged[claim_text(receipt)] for receipt in receipts]
+        places = map(split, rest.column("receipt").to_pylist())
+        left = [place not in self._acknowledged[text] for text, place in places]
         rest = rest.filter(pa.array(left, pa.bool_()))
         if not rest.num_rows:
             return

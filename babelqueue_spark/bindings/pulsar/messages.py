@@ -136,22 +136,22 @@ def batch_size(place: Any) -> int:
 
 def claim_text(receipt: bytes) -> bytes:
     """The encoded claim of a receipt."""
-    return receipt[: receipt.rindex(b" ")]
+    return receipt.rpartition(b" ")[0]
 
 
-def place_of(receipt: bytes) -> int:
-    """The place in the entry of a receipt's message."""
-    return int(receipt[receipt.rindex(b" ") + 1 :])
+def split(receipt: bytes) -> tuple[bytes, int]:
+    """The encoded claim of a receipt, and its message's place in the entry."""
+    text, _, place = receipt.rpartition(b" ")
+    return text, int(place)
 
 
 def claims_of(receipts: Iterable[bytes]) -> dict[bytes, Part]:
     """The claims that receipts are of, by their encoded form, and the places of the messages."""
     parts: dict[bytes, Part] = {}
-    for receipt in receipts:
-        text, _, place = receipt.rpartition(b" ")
+    for text, place in map(split, receipts):
         if text not in parts:
             parts[text] = Part(Claim.decode(text), [])
-        parts[text].places.append(int(place))
+        parts[text].places.append(place)
     return parts
 
 
@@ -183,15 +183,15 @@ def units_of(batch: pa.RecordBatch) -> Iterator[Unit]:
     columns = (batch.column(name) for name in ("receipt", "body", "headers", "key", "enqueued_at", "count"))
     receipts, *others = map(_plain, columns)
     rows: dict[bytes, list[tuple[Any, ...]]] = defaultdict(list)
-    for receipt, *values in zip(receipts, *others, strict=True):
-        rows[claim_text(receipt)].append((receipt, *values))
-    for text, found in rows.items():
-        claim, places = claims_of([receipt for receipt, *_ in found])[text]
+    for text, *values in zip(map(claim_text, receipts), *others, strict=True):
+        rows[text].append(tuple(values))
+    for text, (claim, places) in claims_of(receipts).items():
+        found = rows[text]
         if len(found) == claim.total:
             *_, published, count = found[0]
             messages = [
                 Held(place, body, dict(given or ()), key)
-                for place, (_, body, given, key, *_) in zip(places, found, strict=True)
+                for place, (body, given, key, *_) in zip(places, found, strict=True)
             ]
             yield Unit(claim.entry, published, (count or 1) - 1, messages)
 

@@ -14,8 +14,9 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpMessageBodyType
 
 from babelqueue_spark.bindings.base import deliveries
-from babelqueue_spark.bindings.properties import VERSION, is_version, is_whole_number
+from babelqueue_spark.bindings.properties import VERSION, is_whole_number
 from babelqueue_spark.envelope import decode
+from babelqueue_spark.envelope.columns import is_blank
 
 LONGEST_ID = 128
 """Characters of a message id, and of a session id."""
@@ -142,7 +143,7 @@ def _properties(
     """The three of the contract, as native types, and the headers; the contract wins, but for the version."""
     properties: dict[str | bytes, Any] = {name: value for name, value in headers if value is not None}
     given = str(properties.get(VERSION) or "")
-    if is_version(given):
+    if not is_blank(given):
         properties[VERSION] = _integer(int(given)) if is_whole_number(given) else given
     elif shown.schema_version is not None:
         properties[VERSION] = shown.schema_version

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.base import deliveries
-from babelqueue_spark.bindings.properties import VERSION, is_version, is_whole_number
+from babelqueue_spark.bindings.properties import VERSION, is_whole_number
 from babelqueue_spark.envelope import decode
-from babelqueue_spark.envelope.columns import BLANKS
+from babelqueue_spark.envelope.columns import is_blank
 
 MOST_ATTRIBUTES = 10
 
@@ -106,7 +106,7 @@ def _with_given_version(
 ) -> Sequence[_Attribute]:
     """A message that was refused for the version beside it stays so."""
     given = dict(headers).get(VERSION) or ""
-    if not is_version(given):
+    if is_blank(given):
         return projection
     kind = "Number" if is_whole_number(given) else "String"
     return [(VERSION, kind, given) if each[0] == VERSION else each for each in projection]
@@ -251,7 +251,7 @@ def _attributes(
 
 
 def _can_be_sent(name: str, value: str | None) -> bool:
-    if not value or not value.strip(BLANKS):
+    if value is None or is_blank(value):
         return False
     return bool(_ATTRIBUTE_NAME.fullmatch(name)) and not _FORBIDDEN.search(value)
 
