@@ -18,8 +18,8 @@ from bench.table import Row, in_turns, rate, read_rate, row, write_rate
 from tests.servers.rabbitmq import RabbitServer
 from tests.streams import outgoing
 
-MESSAGES = 100_000
-PER_TRIGGER = 50_000
+PER_TRIGGER = 100_000
+MESSAGES = 2 * PER_TRIGGER
 WRITTEN = 50_000
 PREFETCH = 2_000
 ACKNOWLEDGED_AT_ONCE = 1_000
@@ -28,13 +28,14 @@ ACKNOWLEDGED_AT_ONCE = 1_000
 def rows() -> list[Row]:
     """The RabbitMQ rows of the design."""
     bodies = [body(number) for number in range(MESSAGES)]
+    few = bodies[:WRITTEN]
     with RabbitServer() as server:
         spark = session()
         read(spark, server.url, bodies[:1000], claimers=1)
         found = in_turns(
             {
-                "publish": lambda: bare_publish(server.url, bodies),
-                "write": lambda: write_rate(spark, server.url, bodies[:WRITTEN]),
+                "publish": lambda: bare_publish(server.url, few),
+                "write": lambda: write_rate(spark, server.url, few),
                 "consume": lambda: bare_consume(server.url, bodies),
                 "one": lambda: read(spark, server.url, bodies, claimers=1),
                 "two": lambda: read(spark, server.url, bodies, claimers=2),

@@ -47,7 +47,6 @@ class RabbitServer(Server):
             f"default_user = {self.login}\n"
             f"default_pass = {self.password}\n"
             "loopback_users = none\n"
-            "vm_memory_high_watermark.absolute = 1GB\n"
             "disk_free_limit.absolute = 50MB\n"
             f"{self._tls_settings() if self._tls else ''}"
         )

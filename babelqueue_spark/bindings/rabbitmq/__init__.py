@@ -63,7 +63,7 @@ __all__ = ["RabbitBinding"]
 
 _FIRST_WINDOW = 200
 _LARGE_MESSAGE = 64 << 10
-_LARGEST_WINDOW = 20_000
+_LARGEST_WINDOW = 50_000
 _QUIET_SECONDS = 0.05
 _STALLED_SECONDS = 1.0
 _BROWSE_MESSAGES = 1_000
@@ -75,7 +75,7 @@ class RabbitBinding(Binding):
 
     name = "rabbitmq"
     capabilities = Capabilities(
-        claim_batch=20_000,
+        claim_batch=50_000,
         publish_batch=20_000,
         durable_receipts=False,
         connection_claims=True,
