@@ -20,7 +20,6 @@ from tests.streams import outgoing
 
 PER_TRIGGER = 100_000
 MESSAGES = 2 * PER_TRIGGER
-WRITTEN = 50_000
 PREFETCH = 2_000
 ACKNOWLEDGED_AT_ONCE = 1_000
 
@@ -28,14 +27,14 @@ ACKNOWLEDGED_AT_ONCE = 1_000
 def rows() -> list[Row]:
     """The RabbitMQ rows of the design."""
     bodies = [body(number) for number in range(MESSAGES)]
-    few = bodies[:WRITTEN]
+    half = bodies[:PER_TRIGGER]
     with RabbitServer() as server:
         spark = session()
         read(spark, server.url, bodies[:1000], claimers=1)
         found = in_turns(
             {
-                "publish": lambda: bare_publish(server.url, few),
-                "write": lambda: write_rate(spark, server.url, few),
+                "publish": lambda: bare_publish(server.url, half),
+                "write": lambda: write_rate(spark, server.url, half, repeats=1),
                 "consume": lambda: bare_consume(server.url, bodies),
                 "one": lambda: read(spark, server.url, bodies, claimers=1),
                 "two": lambda: read(spark, server.url, bodies, claimers=2),

@@ -39,11 +39,12 @@ def rows() -> list[Row]:
     few = bodies[:PUBLISHED]
     with ElasticMqServer() as server:
         spark = session()
-        read(spark, server, few)
+        read(spark, server, few, PROCESSES)
         found = in_turns(
             {
                 "loops": lambda: bare_loops(server, filled(server, bodies)),
-                "read": lambda: read(spark, server, bodies),
+                "read": lambda: read(spark, server, bodies, PROCESSES),
+                "one": lambda: read(spark, server, bodies, 1),
                 "publish": lambda: bare_publish(server, few),
                 "write": lambda: write_rate(spark, server.url, few),
             },
@@ -62,6 +63,13 @@ def rows() -> list[Row]:
             found["publish"],
             0.9,
         ),
+        row(
+            f"SQS to DataFrame, {PROCESSES} partitions",
+            found["read"],
+            "one partition",
+            found["one"],
+            None,
+        ),
         *(
             row(f"SQS claim and acknowledge, {count} in flight", alone[count], one, alone[one], None)
             for count in more
@@ -77,10 +85,10 @@ def filled(server: ElasticMqServer, bodies: list[bytes]) -> str:
     return queue
 
 
-def read(spark: Any, server: ElasticMqServer, bodies: list[bytes]) -> float:
+def read(spark: Any, server: ElasticMqServer, bodies: list[bytes], partitions: int) -> float:
     """Messages a second of the batches after the first."""
     queue = filled(server, bodies)
-    options = {"maxMessagesPerTrigger": PER_TRIGGER, "numPartitions": PROCESSES}
+    options = {"maxMessagesPerTrigger": PER_TRIGGER, "numPartitions": partitions}
     with tempfile.TemporaryDirectory() as folder:
         return read_rate(spark, server.url, queue, Path(folder), **options)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
@@ -77,17 +78,20 @@ def read_progress(spark: Any, url: str, queue: str, folder: Path, **options: Any
     return progress
 
 
-def write_rate(spark: Any, url: str, bodies: list[bytes], *, partitions: int = 1, **options: Any) -> float:
-    """Messages a second that `df.write` publishes: rows with the content of `bodies`, from memory."""
+def write_rate(
+    spark: Any, url: str, bodies: list[bytes], *, partitions: int = 1, repeats: int = 3, **options: Any
+) -> float:
+    """Messages a second that `df.write` publishes to new queues, rows of these contents, from memory."""
     columns = decode(pa.array(bodies, pa.binary())).select(["job", "trace_id", "data"])
     frame = spark.createDataFrame(pa.Table.from_batches([columns])).repartition(partitions).cache()
     frame.count()
 
     def write() -> None:
-        frame.write.format("babelqueue").options(url=url, queue="written", **options).mode("append").save()
+        queue = f"written-{uuid.uuid4().hex}"
+        frame.write.format("babelqueue").options(url=url, queue=queue, **options).mode("append").save()
 
     write()  # warm
-    speed = rate(len(bodies), write)
+    speed = rate(len(bodies), write, repeats)
     frame.unpersist()
     return speed
 
