@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections import Counter, deque
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import chain
+from time import sleep
 from typing import Any
 
 import pyarrow as pa
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
             if not given.follow:
                 return 0
             last = None
-            time.sleep(given.every)
+            sleep(given.every)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:

@@ -44,7 +44,7 @@ def test_it_follows(sqlite: str, queue: str, run: Run, monkeypatch: pytest.Monke
             raise KeyboardInterrupt
         publish(sqlite, queue, bodies)
 
-    monkeypatch.setattr(tail.time, "sleep", sleep)
+    monkeypatch.setattr(tail, "sleep", sleep)
     done = run("tail", "--url", sqlite, "--queue", queue, "--follow")
     assert done.code == 130
     assert [line.rpartition(" ")[2] for line in done.out.splitlines()] == [
