@@ -148,10 +148,10 @@ def _acknowledge(holding: Holding, binding: Binding, *, connected: bool) -> Coun
     """
     if not (connected or binding.capabilities.durable_receipts):
         return holding.names(holding.claimed, _identities(binding))
-    live = time.time() < holding.lapses_at - CLOCK_SKEW
     left: list[pa.RecordBatch] = []
     for batch in holding.claimed:
         removed = binding.acknowledge(holding.queue, batch)
+        live = time.time() < holding.lapses_at - CLOCK_SKEW
         if not connected and binding.capabilities.connection_claims:
             left.append(batch)
         elif not live and not pc.all(removed).as_py():

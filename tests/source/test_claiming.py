@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from babelqueue_spark.bindings import BindingConfig
+from babelqueue_spark.bindings import Binding, BindingConfig
 from babelqueue_spark.bindings.rabbitmq import RabbitBinding
 from babelqueue_spark.bindings.sql import SqlBinding
 from babelqueue_spark.errors import JournalError
@@ -72,11 +72,11 @@ def test_messages_come_back_when_the_journal_cannot_be_written(
     publish(url, queue, (envelope(n) for n in range(10)))
     (tmp_path / "journal/batches").write_text("a file where a folder should be")
     with pytest.raises(JournalError, match="journalLocation"):
-        attempt(url, queue, location, 0, "1s")
+        attempt(url, queue, location, 0, "2s")
     (tmp_path / "journal/batches").unlink()
     moment, read = threading.Event(), 0
     for number in range(1, 200):
-        read += len(attempt(url, queue, location, 0, "1s", batch=number))
+        read += len(attempt(url, queue, location, 0, "2s", batch=number))
         if read == 10:
             return
         moment.wait(0.1)
@@ -105,6 +105,28 @@ def test_a_second_acknowledge_does_not_take_messages_for_lost(url: str, queue: s
     assert attempt(url, queue, location, 0) == bodies
     publish(url, queue, bodies)
     assert attempt(url, queue, location, 0, batch=2) == bodies
+
+
+def test_what_lapses_during_the_acknowledge_is_recognised(
+    url: str, queue: str, location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claims lived as it began; when the broker says no, they may be somebody else's already."""
+    body = envelope(1)
+    publish(url, queue, [body])
+    kind = type(read_options({"url": url, "queue": queue}).binding())
+    with monkeypatch.context() as slow:
+
+        def acknowledge(self: Binding, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
+            self.release(queue, deliveries)
+            lapsed = time.time() + 61
+            clock = SimpleNamespace(time=lambda: lapsed, monotonic=time.monotonic)
+            slow.setattr("babelqueue_spark.source.claiming.time", clock)
+            return pa.repeat(pa.scalar(False), deliveries.num_rows)
+
+        slow.setattr(kind, "acknowledge", acknowledge)
+        assert attempt(url, queue, location, 0) == [body]
+    assert backlog(url, queue) == 1
+    assert attempt(url, queue, location, 0, batch=2) == []
 
 
 def test_the_same_message_in_another_queue_is_another_message(
