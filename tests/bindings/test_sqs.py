@@ -9,6 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -335,8 +336,9 @@ class TestClaims:
         assert sqs.claim(queue, 100, 15_500).num_rows == 15
         assert True not in claim(sqs, queue).column("redelivered").to_pylist()
 
+    @pytest.mark.parametrize("kind", [BrokerError, client.OverLimitError])
     def test_an_error_ends_a_claim_with_what_it_has(
-        self, sqs: SqsBinding, queue: str, monkeypatch: pytest.MonkeyPatch
+        self, sqs: SqsBinding, queue: str, monkeypatch: pytest.MonkeyPatch, kind: type[BrokerError]
     ) -> None:
         sqs.publish(queue, outgoing([b"%d" % number for number in range(40)]))
         receives: list[Any] = []
@@ -344,13 +346,16 @@ class TestClaims:
         def third_fails(call: Call, operation: str, parameters: Any) -> Any:
             receives.append(operation)
             if len(receives) > 2:
-                raise BrokerError("too many messages are in flight")
+                raise kind("not now")
             return call(operation, **parameters)
 
         intercept(monkeypatch, sqs, third_fails)
         assert claim(sqs, queue, 40).num_rows == 20
-        with pytest.raises(BrokerError, match="in flight"):
-            claim(sqs, queue, 40)
+        if kind is client.OverLimitError:
+            assert claim(sqs, queue, 40).num_rows == 0
+        else:
+            with pytest.raises(BrokerError, match="not now"):
+                claim(sqs, queue, 40)
 
     def test_a_claim_that_fails_otherwise_does_not_hang(
         self, sqs: SqsBinding, queue: str, monkeypatch: pytest.MonkeyPatch
@@ -378,6 +383,20 @@ class TestClaims:
 
         intercept(monkeypatch, sqs, miss_once)
         assert bodies(sqs.claim(queue, 1, MIB)) == [b"x"]
+
+    def test_servers_that_a_short_poll_missed_are_asked(
+        self, sqs: SqsBinding, queue: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A short poll asks some servers of SQS, a long one all of them."""
+        sqs.publish(queue, outgoing([b"x"]))
+
+        def short_polls_miss(call: Call, operation: str, parameters: Any) -> Any:
+            if operation == "receive_message" and not parameters["WaitTimeSeconds"]:
+                return {}
+            return call(operation, **parameters)
+
+        intercept(monkeypatch, sqs, short_polls_miss)
+        assert bodies(sqs.claim(queue, 10, MIB)) == [b"x"]
 
     def test_the_visibility_timeout_is_given_with_each_receive(
         self, elasticmq_server: ElasticMqServer, bare: Any, queue: str
@@ -410,6 +429,27 @@ class TestReceipts:
             intercept(monkeypatch, sqs, lambda *_: pytest.fail("a request was sent"))
             assert sqs.acknowledge(queue, claimed).to_pylist() == [False]
             sqs.release(queue, claimed)
+
+    def test_nothing_is_asked_once_the_claim_lapses_in_the_middle(
+        self, elasticmq_server: ElasticMqServer, queue: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The first ten were deleted in time; what follows is not asked for, and comes again."""
+        with binding(elasticmq_server, concurrency="1") as sqs:
+            sqs.publish(queue, outgoing([b"%d" % number for number in range(25)]))
+            claimed = take(sqs, queue, 25)
+            requests: list[int] = []
+
+            def lapse_afterwards(call: Call, operation: str, parameters: Any) -> Any:
+                requests.append(len(parameters["Entries"]))
+                answer = call(operation, **parameters)
+                if len(requests) == 2:
+                    clock = SimpleNamespace(time=lambda: time.time() + 91)
+                    monkeypatch.setattr("babelqueue_spark.bindings.sqs.time", clock)
+                return answer
+
+            intercept(monkeypatch, sqs, lapse_afterwards)
+            assert sqs.acknowledge(queue, claimed).to_pylist() == [True] * 10 + [False] * 15
+            assert requests == [10, 10]
 
     def test_a_handle_that_sqs_refuses_is_false_and_the_others_are_true(
         self, sqs: SqsBinding, bare: Any, queue: str

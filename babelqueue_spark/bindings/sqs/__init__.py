@@ -56,7 +56,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.base import Binding, BindingConfig, Capabilities, DeadLetterStyle
-from babelqueue_spark.bindings.sqs.client import BATCH, SqsClient, is_fifo, short_name
+from babelqueue_spark.bindings.sqs.client import BATCH, OverLimitError, SqsClient, is_fifo, short_name
 from babelqueue_spark.bindings.sqs.messages import (
     Entry,
     Target,
@@ -74,6 +74,9 @@ __all__ = ["SqsBinding"]
 
 _DRY = 2
 """So many empty receives one after the other end a claim: one alone may have asked the wrong servers."""
+
+_LONG_POLL = 1
+"""Seconds; a receive that waits at all asks all servers."""
 
 _DUPLICATE_SECONDS = 300.0
 
@@ -119,7 +122,8 @@ class SqsBinding(Binding):
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
         """By receives of ten, several in flight, until enough is taken or receives come back empty.
 
-        An error ends the claim with what was taken before it, and shows itself again in the next one.
+        Where that finds nothing although SQS counts messages, a long poll asks all its servers. An error ends
+        the claim with what was taken before it; that too many are in flight just ends it.
         """
         url = self._sqs.url(queue)
         room = _Room(messages, max_bytes, self._options.max_message_bytes)
@@ -127,7 +131,12 @@ class SqsBinding(Binding):
         taken = [
             each for some in self._sqs.each(lambda _: self._receive(url, room), receivers) for each in some
         ]
-        if room.error is not None and not taken:
+        if not taken and room.error is None and self.backlog(queue):
+            room = _Room(1, max_bytes, self._options.max_message_bytes)
+            taken = self._receive(url, room, wait=_LONG_POLL)
+        if isinstance(room.error, OverLimitError):
+            logger.warning("%s", room.error)
+        elif room.error is not None and not taken:
             raise room.error
         kept = _fitting(taken, max_bytes)
         self._give_back(url, taken[kept:])
@@ -145,14 +154,17 @@ class SqsBinding(Binding):
         removed = [False] * len(claims)
 
         def delete(rows: Sequence[int]) -> None:
-            handles = [{"Id": str(row), "ReceiptHandle": claims[row][1]} for row in rows]
+            now = time.time()
+            live = [row for row in rows if now < claims[row][0]]
+            if not live:
+                return
+            handles = [{"Id": str(row), "ReceiptHandle": claims[row][1]} for row in live]
             refused = self._sqs.batch("delete_message_batch", url, handles)
             now = time.time()
-            for row in rows:
+            for row in live:
                 removed[row] = str(row) not in refused and now < claims[row][0]
 
-        now = time.time()
-        self._sqs.each(delete, _tens([row for row, (lapses_at, _) in enumerate(claims) if now < lapses_at]))
+        self._sqs.each(delete, _tens(range(len(claims))))
         return pa.array(removed, pa.bool_())
 
     def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
@@ -219,7 +231,7 @@ class SqsBinding(Binding):
         before = pc.subtract(deliveries.column("count"), 1)
         return pc.max_element_wise(body_attempts, before, skip_nulls=True)
 
-    def _receive(self, url: str, room: _Room) -> list[_Taken]:
+    def _receive(self, url: str, room: _Room, wait: int = 0) -> list[_Taken]:
         """What one of several receivers takes until there is no more room, or nothing more comes."""
         taken: list[_Taken] = []
         try:
@@ -230,7 +242,7 @@ class SqsBinding(Binding):
                     QueueUrl=url,
                     MaxNumberOfMessages=asked,
                     VisibilityTimeout=self._options.visibility,
-                    WaitTimeSeconds=0,
+                    WaitTimeSeconds=wait,
                     MessageAttributeNames=["All"],
                     AttributeNames=["ApproximateReceiveCount", "SentTimestamp", "MessageGroupId"],
                 )

@@ -69,6 +69,10 @@ _FAILURES: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
+class OverLimitError(BrokerError):
+    """As many messages are in flight as the queue allows."""
+
+
 class SqsClient:
     """A boto3 client and its threads, made at the first request in the process that needs them."""
 
@@ -120,10 +124,10 @@ class SqsClient:
             self._threads = ThreadPoolExecutor(self._options.concurrency, thread_name_prefix="sqs")
         return list(self._threads.map(work, todo))
 
-    def error(self, text: str, queue: str = "") -> BrokerError:
+    def error(self, text: str, queue: str = "", kind: type[BrokerError] = BrokerError) -> BrokerError:
         """An error that names the broker and the queue."""
         named = f"queue '{short_name(queue)}': " if queue else ""
-        return BrokerError(f"SQS at {self._address}: {named}{text}")
+        return kind(f"SQS at {self._address}: {named}{text}")
 
     def close(self) -> None:
         """Close connections and threads; idempotent."""
@@ -201,7 +205,8 @@ class SqsClient:
         try:
             yield
         except exceptions.ClientError as error:
-            raise self.error(_refusal(error), queue) from None
+            kind = OverLimitError if "OverLimit" in _code(error) else BrokerError
+            raise self.error(_refusal(error), queue, kind) from None
         except (exceptions.BotoCoreError, ResponseParserError) as error:
             raise self.error(_failure(error), queue) from None
 
