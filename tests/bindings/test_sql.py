@@ -557,11 +557,23 @@ def test_options_may_be_spelt_as_spark_spells_its_own(name: str) -> None:
     assert options.failed_table == "f"
 
 
+DEAD_NETWORK = {
+    "keepalives_idle": "60",
+    "keepalives_interval": "20",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "120000",
+}
+
+
 @pytest.mark.parametrize(
     ("url", "driver", "query"),
     [
-        ("postgresql://u@h/shop", "postgresql+psycopg", {"connect_timeout": "10"}),
-        ("postgresql+psycopg://u@h/shop?connect_timeout=3", "postgresql+psycopg", {"connect_timeout": "3"}),
+        ("postgresql://u@h/shop", "postgresql+psycopg", {"connect_timeout": "10", **DEAD_NETWORK}),
+        (
+            "postgresql+psycopg://u@h/shop?connect_timeout=3",
+            "postgresql+psycopg",
+            {"connect_timeout": "3", **DEAD_NETWORK},
+        ),
         (
             "mysql://u@h/shop?read_timeout=5",
             "mysql+pymysql",
@@ -580,7 +592,7 @@ def test_servers_have_a_driver_and_time_limits(url: str, driver: str, query: dic
     assert dict(parsed.query) == query
 
 
-@pytest.mark.parametrize("timeout", [0.0, 0.5, -1.0, 1e12, float("inf"), float("nan")])
+@pytest.mark.parametrize("timeout", [0.0, 0.5, 1.0, -1.0, 1e12, float("inf"), float("nan")])
 def test_visibility_timeouts_that_the_tables_cannot_express(timeout: float) -> None:
     with pytest.raises(OptionError, match="visibilityTimeout"):
         SqlBinding(BindingConfig(url="sqlite:////srv/q.db", visibility_timeout=timeout))

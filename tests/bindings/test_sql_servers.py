@@ -391,7 +391,7 @@ def test_what_we_publish_is_reserved_by_initphp(connect: Connect, initphp: InitP
 def test_what_a_dead_initphp_worker_left_comes_back_and_the_reverse(
     connect: Connect, initphp: InitPhp, url: str
 ) -> None:
-    binding = connect(time_zone="Europe/Berlin", timeout=1)
+    binding = connect(time_zone="Europe/Berlin", timeout=2)
     initphp.publish("orders", BODY)
     assert initphp.reserve("orders")
     claimed = take(binding, "orders", 1)

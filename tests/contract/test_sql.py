@@ -11,6 +11,7 @@ from tests.servers.postgresql import PostgresServer
 
 class TestSqlite(BindingContract):
     binding_class = SqlBinding
+    shortest_timeout = 2.0
 
     @pytest.fixture
     def config(self, tmp_path: Path) -> BindingConfig:
@@ -30,6 +31,7 @@ class TestPostgres(BindingContract):
     """TEXT takes what is UTF-8 without a NUL; the rest is refused, see `tests/bindings/test_sql_servers.py`."""
 
     binding_class = SqlBinding
+    shortest_timeout = 2.0
     bodies = tuple(body for body in BindingContract.bodies if is_utf8(body) and b"\0" not in body)
 
     @pytest.fixture
@@ -46,6 +48,7 @@ class TestMariaDb(BindingContract):
     """LONGTEXT takes what is UTF-8."""
 
     binding_class = SqlBinding
+    shortest_timeout = 2.0
     bodies = tuple(body for body in BindingContract.bodies if is_utf8(body))
 
     @pytest.fixture

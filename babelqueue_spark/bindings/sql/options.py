@@ -22,8 +22,14 @@ DEFAULT_RETRY_AFTER = 90
 LONGEST_RETRY_AFTER = 3650 * 86_400
 BUSY_SECONDS = 30
 _TIMEOUTS = {
-    "psycopg": {"connect_timeout": "10"},
-    # The second bounds the login as well, and whatever a dead network would leave unanswered.
+    # What bounds whatever a dead network would leave unanswered; read_timeout bounds the login as well.
+    "psycopg": {
+        "connect_timeout": "10",
+        "keepalives_idle": "60",
+        "keepalives_interval": "20",
+        "keepalives_count": "3",
+        "tcp_user_timeout": "120000",
+    },
     "pymysql": {"connect_timeout": "10", "read_timeout": "120", "write_timeout": "120"},
 }
 
@@ -83,9 +89,9 @@ def _zone(name: str) -> ZoneInfo:
 def _retry_after(seconds: float | None) -> int:
     if seconds is None:
         return DEFAULT_RETRY_AFTER
-    if not 1 <= seconds <= LONGEST_RETRY_AFTER:
+    if not 1 < seconds <= LONGEST_RETRY_AFTER:
         raise OptionError(
-            "option 'visibilityTimeout' takes 1s to 3650 days with broker 'sql', which counts whole seconds"
+            "option 'visibilityTimeout' takes 2s to 3650 days with broker 'sql', which counts whole seconds"
         )
     return math.ceil(seconds)
 
