@@ -125,6 +125,20 @@ def test_secret_references(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         resolve("file:/not/there", "url")
 
 
+@pytest.mark.parametrize(
+    "scheme", ["amqp", "redis", "sqs", "pulsar", "kafka", "artemis", "postgresql", "mysql"]
+)
+@pytest.mark.parametrize(
+    "login", ["u:/s3cret", "u:123/s3cret", "u:1?s3cret", "u:1#s3cret", ":/s3cret", "s3cret/x"]
+)
+def test_a_password_that_is_cut_in_two_is_refused(scheme: str, login: str) -> None:
+    """What stands before the cut would be taken for the host, and the rest be shown."""
+    options = read_options({"url": f"{scheme}://{login}@h:5672/shop", "queue": "q"})
+    with pytest.raises(OptionError, match="%2F") as refused:
+        options.binding()
+    assert "s3cret" not in str(refused.value)
+
+
 def test_no_secret_is_shown() -> None:
     options = read_options({"url": "redis://:secret@h", "queue": "q", "redis.password": "secret"})
     assert "secret" not in repr(options)

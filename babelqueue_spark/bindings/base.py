@@ -13,9 +13,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from babelqueue_spark.errors import OptionError
 
 HEADERS = pa.map_(pa.string(), pa.string())
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -92,7 +95,7 @@ class Capabilities:
 
 @dataclass(frozen=True, kw_only=True)
 class BindingConfig:
-    """What a binding needs to reach its broker.
+    """What a binding needs to reach its broker; `OptionError` for a URL whose password is cut in two.
 
     Attributes:
         url: the connection string, secrets resolved.
@@ -103,6 +106,22 @@ class BindingConfig:
     url: str = field(repr=False)
     visibility_timeout: float | None = None
     client_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if _is_cut(self.url):
+            raise OptionError(
+                "option 'url' has an '@' after its host, as if a password were cut in two: write special "
+                "characters percent-encoded, / as %2F, ? as %3F, # as %23, @ as %40"
+            )
+
+
+def _is_cut(url: str) -> bool:
+    """Whether what stands before an unescaped `/`, `?` or `#` of a login would be taken for the host."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return bool(parts.netloc) and "@" in parts.path + parts.query + parts.fragment
 
 
 class BaseBinding(ABC):

@@ -505,7 +505,7 @@ class TestOptions:
             ("redis://:hush@h/0", {"socket_timeout": "soon"}, "redis.socket_timeout has a value"),
             ("redis://:hush@h/0?retry_after=-1", {}, "redis.retry_after has a value"),
             ("redis://:hush@h/0", {"laravel": "perhaps"}, "redis.laravel has a value"),
-            ("redis://:hu/sh@h:x/0", {}, "the Redis URL cannot be read"),
+            ("redis://:hush@h:x/0", {}, "the Redis URL cannot be read"),
             ("http://:hush@h/0", {}, "the Redis URL cannot be read"),
             ("redis://:hush@h/0?laravel=1", {"reclaim_idle": "5"}, "is for the default layout"),
         ],
