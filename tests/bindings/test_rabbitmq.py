@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 import uuid
@@ -160,7 +161,7 @@ class TestInbox:
         sender = threading.Timer(0.1, lambda: self.fill(inbox, [b"x" * 1000]))
         sender.start()
         started = time.monotonic()
-        inbox.wait(wanted, max_bytes, quiet=30)
+        inbox.wait(wanted, max_bytes, quiet=30, until=math.inf)
         assert time.monotonic() - started < 20
         assert inbox.deliveries(1).column("body").to_pylist() == [b"x" * 1000]
 
@@ -169,7 +170,7 @@ class TestInbox:
         bodies = [str(number).encode() for number in range(20_000)]
         sender = threading.Thread(target=self.fill, args=(inbox, bodies))
         sender.start()
-        inbox.wait(len(bodies), MIB, quiet=5)
+        inbox.wait(len(bodies), MIB, quiet=5, until=math.inf)
         sender.join()
         assert inbox.deliveries(len(bodies)).column("body").to_pylist() == bodies
         assert inbox.deliveries(7).column("body").to_pylist() == bodies[:7]
@@ -178,7 +179,7 @@ class TestInbox:
         inbox = Inbox()
         inbox.end(ConnectionError("gone"))
         with pytest.raises(ConnectionError, match="gone"):
-            inbox.wait(1, MIB, quiet=30)
+            inbox.wait(1, MIB, quiet=30, until=math.inf)
 
 
 class TestSdk:
@@ -237,6 +238,32 @@ class TestClaims:
         rabbit.publish(queue, outgoing([b"x"] * 5_000))
         assert rabbit.claim(queue, 3_000, 64 * MIB).num_rows == 3_000
         assert channel.queue_declare(queue, passive=True).method.message_count == 2_000
+
+    def test_a_claim_ends_in_time_while_messages_trickle_in(
+        self, rabbitmq_server: RabbitServer, queue: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """No message is lost by that: what was on its way goes back."""
+        monkeypatch.setattr("babelqueue_spark.bindings.rabbitmq._LONGEST_CLAIM", 0.5)
+        monkeypatch.setattr("babelqueue_spark.bindings.rabbitmq._QUIET_SECONDS", 0.5)
+        over, sent = threading.Event(), 0
+
+        def trickle() -> None:
+            nonlocal sent
+            with binding(rabbitmq_server) as writer:
+                while not over.wait(0.005):
+                    sent += writer.publish(queue, outgoing([b"x"]))
+
+        with binding(rabbitmq_server) as reader:
+            writer = threading.Thread(target=trickle)
+            writer.start()
+            try:
+                eventually(lambda: reader.backlog(queue) > 5)
+                claimed = reader.claim(queue, 100_000, MIB).num_rows
+            finally:
+                over.set()
+                writer.join()
+            assert claimed > 0
+            await_backlog(reader, queue, sent - claimed)
 
     def test_several_claims_are_acknowledged_in_any_order(self, rabbit: RabbitBinding, queue: str) -> None:
         rabbit.publish(queue, outgoing([b"%d" % number for number in range(90)]))
@@ -521,6 +548,15 @@ class TestErrors:
         assert rabbitmq_server.password not in str(caught.value)
         assert_safe(caught.value)
 
+    @pytest.mark.parametrize("length", [256, 250])
+    def test_a_name_that_is_too_long(self, rabbit: RabbitBinding, queue: str, length: int) -> None:
+        """That of the queue, or that of its wait queue; the connection and its claims live on."""
+        rabbit.publish(queue, outgoing([b"a"]))
+        claimed = take(rabbit, queue, 1)
+        with pytest.raises(BrokerError, match="longer than 255 bytes"):
+            rabbit.publish("q" * length, outgoing([b"x"], delays=[60_000]))
+        assert rabbit.acknowledge(queue, claimed).to_pylist() == [True]
+
     def test_another_protocol(self, redis_server: Any, queue: str) -> None:
         config = BindingConfig(url=f"amqp://babel:{SECRET}@{redis_server.address}/")
         with RabbitBinding(config) as refused, pytest.raises(BrokerError) as caught:
@@ -528,7 +564,12 @@ class TestErrors:
         assert_safe(caught.value)
 
     @pytest.mark.parametrize(
-        "url", [f"http://u:{SECRET}@h/", f"amqp://u:{SECRET}@h:port/", "amqp://h/?heartbeat=x"]
+        "url",
+        [
+            f"http://u:{SECRET}@h/",
+            f"amqp://u:{SECRET}@h:port/",
+            "amqp://h/?heartbeat=x",
+        ],
     )
     def test_a_url_that_cannot_be_read(self, url: str) -> None:
         with pytest.raises(OptionError, match="amqp://") as caught:
@@ -539,6 +580,7 @@ class TestErrors:
         ("options", "advice"),
         [
             ({"heartbeat": "soon"}, "rabbitmq.heartbeat"),
+            ({"heartbeat": "-1"}, "rabbitmq.heartbeat"),
             ({"ssl_ca_certs": "/x"}, "amqps://"),
             ({"routing_key": "x"}, "rabbitmq.exchange"),
         ],

@@ -10,9 +10,11 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import ClassVar
 
+import pika
 import pytest
 
 from babelqueue_spark.options import read_options
@@ -37,16 +39,22 @@ LOG_POINTS = ["before the read", "after the read", "in mid-yield"]
 IN_BATCH = "in foreachBatch"
 Waiting = Callable[[str, str], int]
 """Messages of a queue, by URL and name, that the broker could hand out now."""
+Declare = Callable[[str, str], None]
+"""Makes a queue, by URL and name, unless the first message is to make it."""
 
 
 class Reading:
     """Queues full of messages, one for each point, and the folder of the query that reads them."""
 
-    def __init__(self, url: str, folder: Path, points: Iterable[str], waiting: Waiting) -> None:
+    def __init__(
+        self, url: str, folder: Path, points: Iterable[str], waiting: Waiting, declare: Declare
+    ) -> None:
         self.url = url
         self.folder = folder
         self.queues = {point: f"crash-{uuid.uuid4().hex[:12]}" for point in points}
         self._waiting = waiting
+        for queue in self.queues.values():
+            declare(url, queue)
         self._bodies = {queue: self._filled(queue) for queue in self.queues.values()}
 
     def _filled(self, queue: str) -> Counter[str]:
@@ -109,11 +117,15 @@ class Killed:
     def waiting(cls) -> Waiting:
         return lambda url, queue: left(url, queue, **short_claims(url))
 
+    @staticmethod
+    def declare(url: str, queue: str) -> None:
+        """The first message makes the queue."""
+
     @pytest.fixture(scope="class")
     @classmethod
     def killed_workers(cls, url: str, waiting: Waiting, tmp_path_factory: pytest.TempPathFactory) -> Reading:
         """A query that loses a worker at each of the points."""
-        reading = Reading(url, tmp_path_factory.mktemp("workers"), cls.points, waiting)
+        reading = Reading(url, tmp_path_factory.mktemp("workers"), cls.points, waiting, cls.declare)
         code, log = run("worker", reading, cls.points)
         assert code == 0, log
         return reading
@@ -122,7 +134,8 @@ class Killed:
     @classmethod
     def killed_driver(cls, url: str, waiting: Waiting, tmp_path_factory: pytest.TempPathFactory) -> Reading:
         """A query that dies while it stands at all points of its tasks, again after its batch, and is started again."""
-        reading = Reading(url, tmp_path_factory.mktemp("driver"), [*cls.points, IN_BATCH], waiting)
+        points = [*cls.points, IN_BATCH]
+        reading = Reading(url, tmp_path_factory.mktemp("driver"), points, waiting, cls.declare)
         code, log = run("driver", reading, cls.points)
         assert code == -signal.SIGKILL, log
         if cls.lapsing is not None:
@@ -177,6 +190,16 @@ class TestRedis(Crashes):
 
 class TestRabbitMQ(Crashes):
     broker = "rabbitmq"
+
+
+class TestRabbitMQQuorum(Crashes):
+    broker = "rabbitmq"
+
+    @staticmethod
+    def declare(url: str, queue: str) -> None:
+        with closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
+            arguments = {"x-queue-type": "quorum"}
+            connection.channel().queue_declare(queue, durable=True, arguments=arguments)
 
 
 class TestSqs(Crashes):

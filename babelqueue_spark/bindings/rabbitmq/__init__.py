@@ -66,6 +66,7 @@ _LARGE_MESSAGE = 64 << 10
 _LARGEST_WINDOW = 50_000
 _QUIET_SECONDS = 0.05
 _STALLED_SECONDS = 1.0
+_LONGEST_CLAIM = 10.0
 _BROWSE_MESSAGES = 1_000
 _BROWSE_BYTES = 32 << 20
 
@@ -103,11 +104,11 @@ class RabbitBinding(Binding):
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
         """By consumers one after the other, each with a prefetch that keeps to both bounds."""
         claimed: list[pa.RecordBatch] = []
-        count, size = 0, 0
+        count, size, until = 0, 0, time.monotonic() + _LONGEST_CLAIM
         while count < messages and (size < max_bytes or not count) and (ready := self.backlog(queue)):
             window = self._window(messages - count, max_bytes - size)
             with self._link.consuming(queue, window) as inbox:
-                full = self._fill(inbox, queue, window, max_bytes - size, ready)
+                full = self._fill(inbox, queue, window, max_bytes - size, ready, until)
             taken, size = _within(inbox.messages, count, size, max_bytes)
             self._hold(inbox)
             claimed.append(inbox.deliveries(taken))
@@ -163,17 +164,17 @@ class RabbitBinding(Binding):
         fitting = int(max_bytes / max(self._average, 1.0))
         return max(1, min(messages, fitting, _LARGEST_WINDOW))
 
-    def _fill(self, inbox: Inbox, queue: str, window: int, max_bytes: int, ready: int) -> bool:
-        """Wait until the window is full (true), or the queue is dry, or others have what is left."""
+    def _fill(self, inbox: Inbox, queue: str, window: int, max_bytes: int, ready: int, until: float) -> bool:
+        """Wait until the window is full (true), or the queue is dry, others have the rest, or it is late."""
         seen, stalled_at = 0, 0.0
         while not inbox.cancelled:
-            inbox.wait(min(window, len(inbox.messages) + ready), max_bytes, _QUIET_SECONDS)
+            inbox.wait(min(window, len(inbox.messages) + ready), max_bytes, _QUIET_SECONDS, until)
             if len(inbox.messages) >= window or inbox.size >= max_bytes:
                 return True
             if len(inbox.messages) > seen or not stalled_at:
                 seen, stalled_at = len(inbox.messages), time.monotonic() + _STALLED_SECONDS
             ready = self.backlog(queue)
-            if not ready or time.monotonic() > stalled_at:
+            if not ready or time.monotonic() > min(stalled_at, until):
                 return False
         return False
 

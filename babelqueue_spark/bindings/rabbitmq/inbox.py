@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pika
@@ -37,14 +38,18 @@ class Inbox:
         self._batches: list[pa.RecordBatch] = []
         self._converted = 0
 
-    def wait(self, wanted: int, max_bytes: int, quiet: float) -> None:
+    def wait(self, wanted: int, max_bytes: int, quiet: float, until: float) -> None:
         """Return when there is that much, or nothing arrived for `quiet` seconds, or nothing will.
+
+        It returns after `until` of the monotonic clock as well.
 
         What came is made into deliveries meanwhile, while the server sends more.
         """
         self._wanted, self._max_bytes = wanted, max_bytes
         seen = -1
         while seen != len(self.messages) and not self._enough() and not self.cancelled:
+            if time.monotonic() > until:
+                break
             seen = len(self.messages)
             self._convert()
             self._woken.clear()

@@ -56,6 +56,7 @@ _ADVICE: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str]
     (exceptions.AMQPHeartbeatTimeout, "the connection was lost, for no heartbeat came in time"),
     (ssl.SSLError, "TLS failed: check the certificates and rabbitmq.ssl_ca_certs"),
     (exceptions.StreamLostError, "the connection was lost"),
+    (exceptions.ShortStringTooLong, "the name of a queue, exchange or routing key is longer than 255 bytes"),
 )
 _UNREACHABLE = "it cannot be reached: check host, port and TLS"
 
@@ -99,7 +100,11 @@ class Link:
                     channel.close()
 
                 channel.add_on_close_callback(closed)
-                action(channel, answered)
+                try:
+                    action(channel, answered)
+                except exceptions.AMQPError as error:
+                    self._fail(error)
+                    channel.close()
 
             def closed(_: Channel, reason: BaseException) -> None:
                 if isinstance(reason, exceptions.ChannelClosedByClient):
