@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from sqlalchemy import make_url
 
 from babelqueue_spark.options import write_options
 from bench.redis import body, session
-from bench.table import Row, rate, read_rate, row, write_rate
+from bench.table import Row, in_turns, rate, read_rate, row, write_rate
 from tests.servers import Server
 from tests.servers.mariadb import MariaDbServer
 from tests.servers.postgresql import PostgresServer
@@ -61,14 +62,21 @@ def of_one(
 ) -> list[Row]:
     """The rows of one server."""
     few = bodies[:BARE_MESSAGES]
-    written = write_rate(spark, server.url, few)
     with connected(server.url) as connection:
-        inserted = rate(len(few), lambda: bare_insert(connection, few), repeats=1)
-        looped = rate(len(few), lambda: bare_loop(connection, claim), repeats=1)
-    streamed = read(spark, server.url, bodies)
+        found = in_turns(
+            {
+                "write": lambda: write_rate(spark, server.url, few, repeats=1),
+                "insert": lambda: rate(len(few), lambda: bare_insert(connection, few), repeats=1),
+                "loop": lambda: rate(len(few), lambda: bare_loop(connection, claim), repeats=1),
+                "one": lambda: read(spark, server.url, bodies, 1),
+                "two": lambda: read(spark, server.url, bodies, 2),
+            }
+        )
+    bare = ("bare bulk claim and delete", found["loop"])
     return [
-        row(f"{name} to DataFrame, local[2]", streamed, "bare bulk claim and delete", looped, 0.7),
-        row(f"DataFrame to {name}, one partition", written, "bare executemany", inserted, None),
+        row(f"{name} to DataFrame, two partitions", found["two"], *bare, 0.7),
+        row(f"{name} to DataFrame, one partition", found["one"], *bare, None),
+        row(f"DataFrame to {name}, one partition", found["write"], "bare executemany", found["insert"], None),
     ]
 
 
@@ -160,9 +168,10 @@ def mariadb_claim(cursor: Any) -> list[int]:
     return ids
 
 
-def read(spark: Any, url: str, bodies: list[bytes]) -> float:
+def read(spark: Any, url: str, bodies: list[bytes], partitions: int) -> float:
     """Messages a second of the batches after the first."""
-    publish(url, "streamed", bodies)
-    options = {"maxMessagesPerTrigger": PER_TRIGGER, "maxBytesPerTrigger": "1g"}
+    queue = f"streamed-{uuid.uuid4().hex}"
+    publish(url, queue, bodies)
+    options = {"maxMessagesPerTrigger": PER_TRIGGER, "maxBytesPerTrigger": "1g", "numPartitions": partitions}
     with tempfile.TemporaryDirectory() as folder:
-        return read_rate(spark, url, "streamed", Path(folder), **options)
+        return read_rate(spark, url, queue, Path(folder), **options)

@@ -117,7 +117,7 @@ class RabbitBinding(Binding):
                 self._settle([tag for tag, *_ in surplus], give_back=True)
             if count:
                 self._average = size / count
-            if not full or surplus:
+            if not full or surplus or time.monotonic() > until:
                 break
         return pa.concat_batches(claimed) if claimed else empty_deliveries()
 

@@ -41,19 +41,16 @@ class Inbox:
     def wait(self, wanted: int, max_bytes: int, quiet: float, until: float) -> None:
         """Return when there is that much, or nothing arrived for `quiet` seconds, or nothing will.
 
-        It returns after `until` of the monotonic clock as well.
-
-        What came is made into deliveries meanwhile, while the server sends more.
+        At `until`, of the monotonic clock, it returns in any case. What came is made into deliveries
+        meanwhile, while the server sends more.
         """
         self._wanted, self._max_bytes = wanted, max_bytes
         seen = -1
-        while seen != len(self.messages) and not self._enough() and not self.cancelled:
-            if time.monotonic() > until:
-                break
+        while seen != len(self.messages) and not self._complete() and time.monotonic() < until:
             seen = len(self.messages)
             self._convert()
             self._woken.clear()
-            if not self._enough() and not self.cancelled:
+            if not self._complete():
                 self._woken.wait(quiet)
         if self._error:
             raise self._error
@@ -75,6 +72,9 @@ class Inbox:
         """The first `count` of the messages."""
         self._convert()
         return pa.concat_batches([empty_deliveries(), *self._batches]).slice(0, count)
+
+    def _complete(self) -> bool:
+        return self._enough() or self.cancelled
 
     def _enough(self) -> bool:
         return len(self.messages) >= self._wanted or self.size >= self._max_bytes
