@@ -132,6 +132,7 @@ def bare_loop(connection: Any, claim: Claim) -> None:
                 f"DELETE FROM jobs WHERE id IN ({','.join(map(str, ids))}) AND reserved_at = %s", (CLAIMED,)
             )
             connection.commit()
+        connection.commit()
 
 
 def postgres_claim(cursor: Any) -> list[int]:
