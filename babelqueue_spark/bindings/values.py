@@ -48,12 +48,21 @@ def duration(text: str) -> float:
     return value
 
 
+def whole(least: int, most: float = math.inf) -> Callable[[str], int]:
+    """What takes whole numbers from `least` to `most`."""
+
+    def parse(text: str) -> int:
+        value = int(text)
+        if not least <= value <= most:
+            raise ValueError(text)
+        return value
+
+    return parse
+
+
 def count(text: str) -> int:
     """A whole number from 1 to below a million."""
-    value = int(text)
-    if not 0 < value < 1_000_000:
-        raise ValueError(text)
-    return value
+    return whole(1, 999_999)(text)
 
 
 def name(text: str) -> str:

@@ -10,18 +10,8 @@ from urllib.parse import urlsplit
 import pika
 
 from babelqueue_spark.bindings.base import BindingConfig
-from babelqueue_spark.bindings.values import flag, seconds, tls_context, value_of
+from babelqueue_spark.bindings.values import flag, seconds, tls_context, value_of, whole
 from babelqueue_spark.errors import OptionError
-
-_LONGEST_HEARTBEAT = 65_535
-
-
-def _heartbeat(text: str) -> int:
-    value = int(text)
-    if not 0 <= value <= _LONGEST_HEARTBEAT:
-        raise ValueError(value)
-    return value
-
 
 OWN_OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "exchange": str,
@@ -31,7 +21,7 @@ OWN_OPTIONS: Mapping[str, Callable[[str], Any]] = {
 }
 
 CLIENT_OPTIONS: Mapping[str, Callable[[str], Any]] = {
-    "heartbeat": _heartbeat,
+    "heartbeat": whole(0, 65_535),
     "blocked_connection_timeout": seconds,
     "socket_timeout": seconds,
     "stack_timeout": seconds,

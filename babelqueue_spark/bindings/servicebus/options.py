@@ -8,24 +8,10 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from babelqueue_spark.bindings.base import BindingConfig
-from babelqueue_spark.bindings.values import duration, switch, values_of
+from babelqueue_spark.bindings.values import duration, switch, values_of, whole
 from babelqueue_spark.errors import OptionError
 
 SCHEMES = ("sb", "servicebus", "azureservicebus")
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise ValueError(text)
-    return value
-
-
-def _window(text: str) -> int:
-    value = int(text)
-    if not 1 <= value <= 50_000:
-        raise ValueError(text)
-    return value
 
 
 def _transport(text: str) -> str:
@@ -51,9 +37,9 @@ _OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "sessions": switch,
     "session_id": _session,
     "duplicate_window": duration,
-    "prefetch": _window,
+    "prefetch": whole(1, 50_000),
     "max_wait_time": duration,
-    "retry_total": _count,
+    "retry_total": whole(0),
     "try_timeout": duration,
 }
 

@@ -9,19 +9,12 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from babelqueue_spark.bindings.base import BindingConfig
-from babelqueue_spark.bindings.values import duration, switch, values_of
+from babelqueue_spark.bindings.values import duration, switch, values_of, whole
 from babelqueue_spark.errors import OptionError
 
 DEFAULT_VISIBILITY = 90.0
 LONGEST_VISIBILITY = 43_200
 LARGEST_MESSAGE = 1_048_576
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError(text)
-    return value
 
 
 def _endpoint(text: str) -> str:
@@ -47,9 +40,9 @@ _OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "fifo": switch,
     "group_id": str,
     "content_dedup": switch,
-    "concurrency": _count,
-    "max_message_bytes": _count,
-    "max_attempts": _count,
+    "concurrency": whole(1),
+    "max_message_bytes": whole(1),
+    "max_attempts": whole(1),
     "connect_timeout": duration,
     "read_timeout": duration,
 }
