@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from babelqueue_spark.bindings.artemis.options import ArtemisOptions
 from babelqueue_spark.bindings.base import BindingConfig
 from babelqueue_spark.options import write_options
 from bench.redis import body, session
-from bench.table import Row, rate, read_rate, row
+from bench.table import Row, new_queue, rate, read_rate, row
 from tests.bindings.artemis_peers import Queue, amqp_url
 from tests.servers.artemis import ArtemisServer
 from tests.streams import outgoing
@@ -31,9 +30,9 @@ def rows() -> list[Row]:
         spark = session()
         for count in (PER_TRIGGER, MESSAGES):
             bodies = [body(number) for number in range(count)]
-            ours = rate(count, lambda: publish(server, new(), bodies), repeats=1)  # noqa: B023
-            theirs = rate(count, bare_send(server, new(), bodies), repeats=1)
-            queue = new()
+            ours = rate(count, lambda: publish(server, new_queue(), bodies), repeats=1)  # noqa: B023
+            theirs = rate(count, bare_send(server, new_queue(), bodies), repeats=1)
+            queue = new_queue()
             publish(server, queue, bodies)
             loop = rate(count, lambda: bare_receive(server, queue, count), repeats=1)  # noqa: B023
             read_in = {
@@ -48,13 +47,9 @@ def rows() -> list[Row]:
     ]
 
 
-def new() -> str:
-    return f"bench-{uuid.uuid4().hex}"
-
-
 def read(spark: Any, server: ArtemisServer, bodies: list[bytes], folder: Path, partitions: int) -> float:
     """Messages a second of the batches after the first."""
-    queue = new()
+    queue = new_queue()
     publish(server, queue, bodies)
     options = {"maxMessagesPerTrigger": PER_TRIGGER, "numPartitions": partitions}
     return read_rate(spark, server.url, queue, folder / queue, **options)

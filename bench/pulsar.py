@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from babelqueue_spark.bindings.base import BindingConfig
 from babelqueue_spark.bindings.pulsar import PulsarBinding
 from babelqueue_spark.bindings.pulsar.messages import properties
 from bench.redis import body, session
-from bench.table import Row, in_turns, read_rate, row, write_rate
+from bench.table import Row, in_turns, new_queue, read_rate, row, write_rate
 from tests.servers.pulsar import PulsarServer
 from tests.streams import outgoing
 
@@ -77,18 +76,14 @@ def reads(
 def write(
     kind: str, spark: Any, server: PulsarServer, bare: client.Client, bodies: list[bytes], batching: bool
 ) -> Row:
-    theirs = once(len(bodies), lambda: bare_send(bare, new(), bodies, batching))
+    theirs = once(len(bodies), lambda: bare_send(bare, new_queue(), bodies, batching))
     written = write_rate(spark, server.url, bodies, **{"pulsar.batching": str(batching).lower()})
     return row(f"DataFrame to Pulsar, {kind}, one partition", written, "bare send_async", theirs, 0.7)
 
 
-def new() -> str:
-    return f"bench-{uuid.uuid4().hex}"
-
-
 def filled(server: PulsarServer, bodies: list[bytes], batching: bool) -> str:
     """A new topic with these messages."""
-    queue = new()
+    queue = new_queue()
     send(server, queue, bodies, batching)
     return queue
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from pika.adapters.select_connection import SelectConnection
 from babelqueue_spark.bindings.rabbitmq.messages import properties
 from babelqueue_spark.options import write_options
 from bench.redis import body, session
-from bench.table import Row, in_turns, rate, read_rate, row, write_rate
+from bench.table import Row, in_turns, new_queue, rate, read_rate, row, write_rate
 from tests.servers.rabbitmq import RabbitServer
 from tests.streams import outgoing
 
@@ -64,7 +63,7 @@ def read(spark: Any, url: str, bodies: list[bytes], claimers: int) -> float:
 
 def filled(url: str, bodies: list[bytes]) -> str:
     """A new queue with these messages."""
-    queue = f"bench-{uuid.uuid4().hex}"
+    queue = new_queue()
     send(url, queue, outgoing(bodies))
     return queue
 
@@ -79,7 +78,7 @@ def send(url: str, queue: str, messages: pa.RecordBatch) -> None:
 def bare_publish(url: str, bodies: list[bytes]) -> float:
     """Messages a second of one connection with many unconfirmed messages, properties made before."""
     posts = list(zip(bodies, properties(outgoing(bodies)), strict=True))
-    queue = f"bare-{uuid.uuid4().hex}"
+    queue = new_queue()
     return rate(len(bodies), lambda: _Pipeline(url, queue, posts).run(), repeats=1)
 
 

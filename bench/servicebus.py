@@ -6,7 +6,6 @@ import asyncio
 import multiprocessing
 import tempfile
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from babelqueue_spark.bindings.base import BindingConfig
 from babelqueue_spark.bindings.servicebus import ServiceBusBinding
 from babelqueue_spark.bindings.servicebus.messages import entries
 from bench.redis import body, session
-from bench.table import Row, read_rate, row, write_rate
+from bench.table import Row, new_queue, read_rate, row, write_rate
 from tests.servers.servicebus import ServiceBusServer
 from tests.streams import outgoing
 
@@ -60,7 +59,7 @@ def rows() -> list[Row]:
 
 def filled(server: ServiceBusServer, bodies: list[bytes]) -> str:
     """A new queue with these messages."""
-    queue = f"bench-{uuid.uuid4().hex}"
+    queue = new_queue()
     with binding(server) as bus:
         send(bus, queue, bodies)
     return queue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from sqlalchemy import make_url
 
 from babelqueue_spark.options import write_options
 from bench.redis import body, session
-from bench.table import Row, in_turns, rate, read_rate, row, write_rate
+from bench.table import Row, in_turns, new_queue, rate, read_rate, row, write_rate
 from tests.servers import Server
 from tests.servers.mariadb import MariaDbServer
 from tests.servers.postgresql import PostgresServer
@@ -171,7 +170,7 @@ def mariadb_claim(cursor: Any) -> list[int]:
 
 def read(spark: Any, url: str, bodies: list[bytes], partitions: int) -> float:
     """Messages a second of the batches after the first."""
-    queue = f"streamed-{uuid.uuid4().hex}"
+    queue = new_queue()
     publish(url, queue, bodies)
     options = {"maxMessagesPerTrigger": PER_TRIGGER, "maxBytesPerTrigger": "1g", "numPartitions": partitions}
     with tempfile.TemporaryDirectory() as folder:

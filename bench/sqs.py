@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import tempfile
 import time
-import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,7 +19,7 @@ from babelqueue_spark.bindings.sqs import SqsBinding
 from babelqueue_spark.bindings.sqs.messages import Target, entries
 from babelqueue_spark.bindings.sqs.options import LARGEST_MESSAGE
 from bench.redis import body, session
-from bench.table import Row, in_turns, read_rate, row, write_rate
+from bench.table import Row, in_turns, new_queue, read_rate, row, write_rate
 from tests.servers.elasticmq import CREDENTIALS, ElasticMqServer
 from tests.streams import outgoing
 
@@ -79,7 +78,7 @@ def rows() -> list[Row]:
 
 def filled(server: ElasticMqServer, bodies: list[bytes]) -> str:
     """A new queue with these messages."""
-    queue = f"bench-{uuid.uuid4().hex}"
+    queue = new_queue()
     with binding(server) as sqs:
         send(sqs, queue, bodies)
     return queue

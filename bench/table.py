@@ -57,6 +57,11 @@ def steady_rate(progress: list[Any]) -> float:
     return count * 1000 / milliseconds
 
 
+def new_queue() -> str:
+    """The name of a queue that nobody has used."""
+    return f"bench-{uuid.uuid4().hex}"
+
+
 def read_rate(spark: Any, url: str, queue: str, folder: Path, **options: Any) -> float:
     """Messages a second that a stream reads from a queue into nothing, in the batches after the first."""
     return steady_rate(read_progress(spark, url, queue, folder, **options))
@@ -87,8 +92,8 @@ def write_rate(
     frame.count()
 
     def write() -> None:
-        queue = f"written-{uuid.uuid4().hex}"
-        frame.write.format("babelqueue").options(url=url, queue=queue, **options).mode("append").save()
+        given = {**options, "url": url, "queue": new_queue()}
+        frame.write.format("babelqueue").options(**given).mode("append").save()
 
     write()  # warm
     speed = rate(len(bodies), write, repeats)
