@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from babelqueue_spark.source import BabelQueueDataSource
+    from babelqueue_spark.datasource import BabelQueueDataSource
 
 __version__ = "0.1.0"
 __all__ = ["BabelQueueDataSource", "__version__"]
@@ -11,7 +11,7 @@ __all__ = ["BabelQueueDataSource", "__version__"]
 
 def __getattr__(name: str) -> Any:
     if name == "BabelQueueDataSource":
-        from babelqueue_spark.source import BabelQueueDataSource
+        from babelqueue_spark.datasource import BabelQueueDataSource
 
         return BabelQueueDataSource
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -25,8 +25,9 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType, StringType, Str
 
 from babelqueue_spark import envelope
 from babelqueue_spark.envelope.trace import trace_context as _trace_context
-from babelqueue_spark.sink.bodies import Stamp, blocks_of, bodies, texts_of
-from babelqueue_spark.source.columns import ENVELOPE, arrow_fields, check_data, envelope_columns
+from babelqueue_spark.rows.bodies import blocks_of, bodies, texts_of
+from babelqueue_spark.rows.ids import IdSource
+from babelqueue_spark.rows.reading import ENVELOPE, arrow_fields, check_data, envelope_columns
 
 ColumnOrName = Column | str
 ColumnFunction = Callable[..., Column]
@@ -218,8 +219,8 @@ def _encoded(message: pa.StructArray) -> pa.Array:
     return bodies(rows, blocks_of(rows), texts_of(rows, "queue"), 0, _fresh(), wanted=message.is_valid())
 
 
-def _fresh() -> Stamp:
-    return Stamp(uuid.uuid4().hex)
+def _fresh() -> IdSource:
+    return IdSource(uuid.uuid4().hex)
 
 
 def _dead_lettered(

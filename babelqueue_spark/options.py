@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from babelqueue_spark.bindings import BINDINGS, BaseBinding, Binding, BindingConfig, broker_of, create_binding
-from babelqueue_spark.bindings.base import DeadLetterStyle
+from babelqueue_spark.bindings.contract import DeadLetterStyle
 from babelqueue_spark.errors import OptionError
 
 T = TypeVar("T")

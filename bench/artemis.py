@@ -11,7 +11,7 @@ from proton.reactor import Container
 
 from babelqueue_spark.bindings.artemis.messages import encoded
 from babelqueue_spark.bindings.artemis.options import ArtemisOptions
-from babelqueue_spark.bindings.base import BindingConfig
+from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.options import write_options
 from bench.redis import body, session
 from bench.table import Row, new_queue, rate, read_rate, row

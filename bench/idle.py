@@ -16,8 +16,8 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from babelqueue_spark.source.columns import SCHEMA
-from babelqueue_spark.source.datasource import BabelQueueDataSource
+from babelqueue_spark.datasource import BabelQueueDataSource
+from babelqueue_spark.rows.reading import SCHEMA
 from tests.brokers import DURABLE
 
 QUEUE = "idle"

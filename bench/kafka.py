@@ -20,7 +20,7 @@ from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.kafka import KafkaBinding
 from babelqueue_spark.bindings.kafka.messages import Record, records
 from babelqueue_spark.bindings.kafka.tiers import Tiers
-from babelqueue_spark.kafka import from_kafka
+from babelqueue_spark.spark_kafka import from_kafka
 from bench import redis
 from bench.redis import PER_TRIGGER, body, session
 from bench.table import Row, rate, row, steady_rate

@@ -11,7 +11,7 @@ from typing import Any
 
 import pulsar as client
 
-from babelqueue_spark.bindings.base import BindingConfig
+from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.pulsar import PulsarBinding
 from babelqueue_spark.bindings.pulsar.messages import properties
 from bench.redis import body, session

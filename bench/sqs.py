@@ -14,7 +14,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from babelqueue_spark.bindings.base import BindingConfig
+from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.sqs import SqsBinding
 from babelqueue_spark.bindings.sqs.messages import Target, entries
 from babelqueue_spark.bindings.sqs.options import LARGEST_MESSAGE

@@ -1,5 +1,5 @@
 """Found by Spark itself: it registers the `DefaultSource` of every installed module named `pyspark_*`."""
 
-from babelqueue_spark.source import BabelQueueDataSource as DefaultSource
+from babelqueue_spark.datasource import BabelQueueDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

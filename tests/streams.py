@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from babelqueue.codec import EnvelopeCodec
 
-from babelqueue_spark.bindings import Binding, base
+from babelqueue_spark.bindings import Binding, batches
 from babelqueue_spark.options import read_options
 
 WAIT = 120
@@ -24,7 +24,7 @@ def envelope(number: int, queue: str = "orders", **changes: Any) -> bytes:
 
 def outgoing(bodies: Iterable[bytes]) -> pa.RecordBatch:
     rows = list(bodies)
-    return base.outgoing(len(rows), body=rows)
+    return batches.outgoing(len(rows), body=rows)
 
 
 def publish(url: str, queue: str, bodies: Iterable[bytes]) -> None:

@@ -1,8 +1,7 @@
 """Brokers behind one contract: `base` states it, `registry` finds the module that fulfils it."""
 
-from babelqueue_spark.bindings.base import (
-    DELIVERIES,
-    OUTGOING,
+from babelqueue_spark.bindings.batches import DELIVERIES, OUTGOING
+from babelqueue_spark.bindings.contract import (
     BaseBinding,
     Binding,
     BindingConfig,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 
-from babelqueue_spark.bindings.base import BaseBinding, BindingConfig
+from babelqueue_spark.bindings.contract import BaseBinding, BindingConfig
 from babelqueue_spark.errors import OptionError
 
 

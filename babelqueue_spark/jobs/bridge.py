@@ -27,7 +27,7 @@ from rich.console import Console
 
 from babelqueue_spark.jobs.command import Arguments, bar, job, place, session, waiting
 from babelqueue_spark.options import Options, read_options, write_options
-from babelqueue_spark.source.columns import SCHEMA
+from babelqueue_spark.rows.reading import SCHEMA
 
 _LOOK_SECONDS = 1
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from babelqueue_spark.bindings.base import outgoing
+from babelqueue_spark.bindings.batches import outgoing
 from babelqueue_spark.jobs import drain
 from babelqueue_spark.jobs.command import Arguments, JobError, job
 from babelqueue_spark.options import write_options

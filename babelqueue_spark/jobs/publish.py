@@ -39,7 +39,7 @@ from rich.console import Console
 
 from babelqueue_spark import functions as bq
 from babelqueue_spark.bindings import BaseBinding
-from babelqueue_spark.bindings.base import outgoing
+from babelqueue_spark.bindings.batches import outgoing
 from babelqueue_spark.envelope import Reason, decode, validate
 from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.jobs.command import Arguments, JobError, bar, count, job, place, session, show, spinner

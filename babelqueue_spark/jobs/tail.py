@@ -29,7 +29,7 @@ from babelqueue_spark.bindings import BaseBinding, binding_class
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.jobs.command import Arguments, count, job, printable
 from babelqueue_spark.options import read_options, seconds
-from babelqueue_spark.source.columns import SCHEMA, to_rows
+from babelqueue_spark.rows.reading import SCHEMA, to_rows
 
 Seen = Counter[tuple[str, str]]
 """How often a queue holds a message, by queue and identity."""

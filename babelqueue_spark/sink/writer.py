@@ -21,8 +21,8 @@ from pyspark.sql.types import StructType
 from babelqueue_spark.envelope.scan import octets_of
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.options import Options
-from babelqueue_spark.sink.bodies import Stamp
-from babelqueue_spark.sink.messages import COLUMNS, to_messages
+from babelqueue_spark.rows.ids import IdSource
+from babelqueue_spark.rows.writing import COLUMNS, to_messages
 
 _QUERY = "sql.streaming.queryId"
 
@@ -47,7 +47,7 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
         """Publish the rows of one partition; returns when the broker has confirmed them."""
         context = _task()
         writer = f"{context.getLocalProperty(_QUERY)} {context.partitionId()}"
-        stamp = Stamp(f"{_streaming(context)} {context.partitionId()}", writer)
+        stamp = IdSource(f"{_streaming(context)} {context.partitionId()}", writer)
         return Published(_publish(iterator, stamp, self._options))
 
 
@@ -67,7 +67,7 @@ class QueueWriter(DataSourceArrowWriter):
         """Publish the rows of one partition; returns when the broker has confirmed them."""
         context = _task()
         repeatable = self._transaction or _streaming(context)
-        stamp = Stamp(f"{repeatable or self._run} {context.partitionId()}")
+        stamp = IdSource(f"{repeatable or self._run} {context.partitionId()}")
         return Published(_publish(iterator, stamp, self._options, ids_by_content=repeatable is not None))
 
 
@@ -86,14 +86,14 @@ def check_columns(schema: StructType) -> None:
 
 
 def _publish(
-    batches: Iterator[pa.RecordBatch], stamp: Stamp, options: Options, *, ids_by_content: bool = False
+    batches: Iterator[pa.RecordBatch], stamp: IdSource, options: Options, *, ids_by_content: bool = False
 ) -> int:
     published = 0
     row = 0
     with options.binding() as binding:
         can_mark = binding.capabilities.publish_once
         for chunk in _chunks(batches, binding.capabilities.publish_batch):
-            of_content = Stamp(f"{stamp.text} {_fingerprint(chunk)}", stamp.writer)
+            of_content = IdSource(f"{stamp.text} {_fingerprint(chunk)}", stamp.writer)
             ids = of_content if ids_by_content else stamp
             for queue, messages in to_messages(chunk, row, ids, options, binding).items():
                 marker = of_content.marker(queue, row) if can_mark else None

@@ -1,5 +1,5 @@
-"""Reading queues: the data source, the stream reader, the browsing reader."""
+"""Reading queues and logs: the stream readers and the browsing reader."""
 
-from babelqueue_spark.source.datasource import BabelQueueDataSource
+from babelqueue_spark.deprecated import renamed
 
-__all__ = ["BabelQueueDataSource"]
+__getattr__ = renamed(__name__, {"BabelQueueDataSource": "babelqueue_spark.datasource:BabelQueueDataSource"})

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from babelqueue_spark.bindings import binding_class
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.options import Options
-from babelqueue_spark.source.columns import to_rows
+from babelqueue_spark.rows.reading import to_rows
 from babelqueue_spark.source.plan import QueueShare, check_no_offsets
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import DELIVERIES, Binding
-from babelqueue_spark.bindings.base import total_bytes
+from babelqueue_spark.bindings.batches import total_bytes
 from babelqueue_spark.errors import BabelQueueError, JournalError
 from babelqueue_spark.journal import CLOCK_SKEW, Holding, Identities, Journal, Segment
 from babelqueue_spark.options import Options

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from babelqueue_spark.bindings import LogBinding
 from babelqueue_spark.errors import BrokerError, DataLossError, LogEndedError, OptionError
 from babelqueue_spark.options import Offsets, Options
-from babelqueue_spark.source.columns import to_rows
+from babelqueue_spark.rows.reading import to_rows
 from babelqueue_spark.source.pace import Pace, SupportsTriggerAvailableNow
 
 logger = logging.getLogger(__name__)

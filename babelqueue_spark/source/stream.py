@@ -16,8 +16,8 @@ from babelqueue_spark.bindings import Binding
 from babelqueue_spark.errors import DataLossError, OptionError
 from babelqueue_spark.journal import Journal
 from babelqueue_spark.options import Options
+from babelqueue_spark.rows.reading import to_rows
 from babelqueue_spark.source.claiming import deliveries_of
-from babelqueue_spark.source.columns import to_rows
 from babelqueue_spark.source.pace import Pace, SupportsTriggerAvailableNow
 from babelqueue_spark.source.plan import Claim, check_no_offsets, claims, offset, plan_reads
 

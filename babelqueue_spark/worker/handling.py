@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from babelqueue_spark.options import Options
-from babelqueue_spark.sink.bodies import Stamp
+from babelqueue_spark.rows.ids import IdSource
 from babelqueue_spark.worker.counts import PUBLISHED
 from babelqueue_spark.worker.deciding import Decisions, Run
 from babelqueue_spark.worker.events import exchange, log
@@ -193,7 +193,7 @@ class Partition:
         if self._work.store is not None and entry.notes["failed"]:
             self._work.store.release(entry.notes["failed"], self._owner)
         for queue, messages in by_target(entry.posts, self._work.options, self._binding).items():
-            self._publish(queue, messages, Stamp(entry.notes["writer"], f"{self._work.run} {self._place}"))
+            self._publish(queue, messages, IdSource(entry.notes["writer"], f"{self._work.run} {self._place}"))
         return pa.RecordBatch.from_pylist(entry.notes["counts"], COUNTS)
 
     def _decided(self, runner: Runner, gate: Gate) -> Entry:
@@ -209,7 +209,7 @@ class Partition:
         )
         # Whoever decides anew (the ledger was lost) publishes anew, under ids of its own.
         writer = uuid.uuid4().hex
-        posts = posts_of(rows, decisions, Stamp(writer), work.options, self._binding)
+        posts = posts_of(rows, decisions, IdSource(writer), work.options, self._binding)
         self._tell(decisions, posts)
         return Entry(
             {"counts": _counts(rows, decisions), "failed": gate.to_release(), "writer": writer}, posts
@@ -219,7 +219,7 @@ class Partition:
         """Whether a message can be published again as it is, and stay out of sight for a while."""
         return self._binding.longest_delay(queue) != 0 and not self._binding.duplicate_window(queue)
 
-    def _publish(self, queue: str, messages: pa.RecordBatch, stamp: Stamp) -> None:
+    def _publish(self, queue: str, messages: pa.RecordBatch, stamp: IdSource) -> None:
         can = self._binding.capabilities
         for first in range(0, messages.num_rows, can.publish_batch):
             marker = stamp.marker(queue, first) if can.publish_once else None

@@ -13,9 +13,9 @@ from babelqueue_spark.bindings import OUTGOING, BaseBinding
 from babelqueue_spark.envelope import DEAD_LETTER_TYPE, dead_letter, set_attempts
 from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.options import Options
-from babelqueue_spark.sink.bodies import Stamp
-from babelqueue_spark.sink.bounds import within_bounds
-from babelqueue_spark.sink.messages import to_messages
+from babelqueue_spark.rows.ids import IdSource
+from babelqueue_spark.rows.size_limits import within_bounds
+from babelqueue_spark.rows.writing import to_messages
 from babelqueue_spark.worker.deciding import Decisions, Output
 from babelqueue_spark.worker.ledger import POSTS
 from babelqueue_spark.worker.outcomes import Outcome
@@ -35,7 +35,7 @@ _OUTPUTS = pa.schema(
 
 
 def posts_of(
-    rows: Rows, decisions: Decisions, stamp: Stamp, options: Options, binding: BaseBinding
+    rows: Rows, decisions: Decisions, stamp: IdSource, options: Options, binding: BaseBinding
 ) -> pa.RecordBatch:
     """The `POSTS` that carry the decisions out.
 
@@ -134,7 +134,7 @@ def _posts(
 
 
 def _outputs(
-    decisions: Decisions, stamp: Stamp, options: Options, binding: BaseBinding
+    decisions: Decisions, stamp: IdSource, options: Options, binding: BaseBinding
 ) -> list[pa.RecordBatch]:
     """All at once; where something is wrong, message by message, so that each answers for itself."""
     if not decisions.outputs:
@@ -146,7 +146,7 @@ def _outputs(
 
 
 def _one_by_one(
-    decisions: Decisions, stamp: Stamp, options: Options, binding: BaseBinding
+    decisions: Decisions, stamp: IdSource, options: Options, binding: BaseBinding
 ) -> Iterable[pa.RecordBatch]:
     first = 0
     revoked: dict[int, BabelQueueError] = {}
@@ -161,7 +161,7 @@ def _one_by_one(
 
 
 def _encoded(
-    outputs: Sequence[Output], first: int, stamp: Stamp, options: Options, binding: BaseBinding
+    outputs: Sequence[Output], first: int, stamp: IdSource, options: Options, binding: BaseBinding
 ) -> list[pa.RecordBatch]:
     rows = pa.RecordBatch.from_pylist([output.columns for output in outputs], _OUTPUTS)
     return [

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from babelqueue_spark.bindings import BindingConfig
+from babelqueue_spark.bindings.redis.client import Server
 from babelqueue_spark.bindings.redis.options import RedisOptions
-from babelqueue_spark.bindings.redis.server import Server
 from babelqueue_spark.options import resolve
 from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
 

@@ -15,11 +15,11 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from babelqueue_spark.bindings import OUTGOING, Binding
-from babelqueue_spark.bindings.base import HEADERS
+from babelqueue_spark.bindings.batches import HEADERS
 from babelqueue_spark.envelope import strip_dead_letter, validate
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.options import read_options
-from babelqueue_spark.source.columns import SCHEMA, to_rows
+from babelqueue_spark.rows.reading import SCHEMA, to_rows
 from babelqueue_spark.worker.messages import BYPASS_HEADER
 
 _BATCH_BYTES = 64 << 20

@@ -26,7 +26,7 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import IntegrityError
 
 from babelqueue_spark.bindings import BindingConfig
-from babelqueue_spark.bindings.sql.database import Database
+from babelqueue_spark.bindings.sql.client import Database
 from babelqueue_spark.bindings.sql.options import SqlOptions
 from babelqueue_spark.errors import BrokerError
 from babelqueue_spark.options import resolve

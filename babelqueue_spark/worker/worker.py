@@ -20,7 +20,7 @@ from babelqueue_spark.errors import OptionError
 from babelqueue_spark.functions import decode
 from babelqueue_spark.journal import open_store
 from babelqueue_spark.options import write_options
-from babelqueue_spark.source.columns import SCHEMA
+from babelqueue_spark.rows.reading import SCHEMA
 from babelqueue_spark.worker.backoff import Backoff
 from babelqueue_spark.worker.counts import Counts
 from babelqueue_spark.worker.handling import Task, Work, admit, handle, settle

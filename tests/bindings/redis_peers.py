@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 from babelqueue.redis_transport import RedisTransport
 
-from babelqueue_spark.bindings.base import OUTGOING, BindingConfig
+from babelqueue_spark.bindings.batches import OUTGOING
+from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.redis import RedisBinding
 from tests.servers import RedisServer
 

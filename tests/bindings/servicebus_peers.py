@@ -10,7 +10,7 @@ import pyarrow as pa
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 from babelqueue.asb_transport import AsbTransport
 
-from babelqueue_spark.bindings.base import BindingConfig
+from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.servicebus import ServiceBusBinding
 from tests.servers.servicebus import ServiceBusServer
 

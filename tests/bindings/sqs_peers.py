@@ -9,7 +9,7 @@ import boto3
 import pyarrow as pa
 from babelqueue.sqs_transport import SqsTransport
 
-from babelqueue_spark.bindings.base import Binding, BindingConfig
+from babelqueue_spark.bindings.contract import Binding, BindingConfig
 from babelqueue_spark.bindings.sqs import SqsBinding
 from tests.servers.elasticmq import CREDENTIALS, ElasticMqServer
 

@@ -10,7 +10,8 @@ import pytest
 from proton import Message, symbol
 
 from babelqueue_spark.bindings.artemis import ArtemisBinding
-from babelqueue_spark.bindings.base import BindingConfig, deliveries
+from babelqueue_spark.bindings.batches import deliveries
+from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.envelope import decode
 from tests.bindings.artemis_peers import receive, send
 from tests.contract.suite import outgoing, take

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from babelqueue.kafka_retry import RetryReinjector
 
-from babelqueue_spark.bindings.base import BindingConfig
+from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.kafka import KafkaBinding, client
 from babelqueue_spark.errors import BrokerError, LogEndedError, OptionError
 from tests.bindings import kafka_peers as peers

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from babelqueue_spark.bindings.base import BindingConfig, deliveries
+from babelqueue_spark.bindings.batches import deliveries
+from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.kafka import KafkaBinding
 from babelqueue_spark.bindings.kafka.messages import records
 from babelqueue_spark.bindings.kafka.tiers import DEFAULT_RETRY_TIERS_MS, Tiers

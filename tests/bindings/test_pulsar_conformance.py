@@ -10,7 +10,7 @@ import pulsar as client
 import pyarrow as pa
 import pytest
 
-from babelqueue_spark.bindings.base import BindingConfig
+from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.pulsar import PulsarBinding
 from babelqueue_spark.bindings.pulsar.messages import Entry, Held, Unit, claimed, properties
 from babelqueue_spark.envelope import decode

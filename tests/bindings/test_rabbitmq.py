@@ -20,8 +20,8 @@ from babelqueue.pika_transport import PikaTransport
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.rabbitmq import RabbitBinding
+from babelqueue_spark.bindings.rabbitmq.client import Done, Link
 from babelqueue_spark.bindings.rabbitmq.inbox import Inbox
-from babelqueue_spark.bindings.rabbitmq.link import Done, Link
 from babelqueue_spark.bindings.rabbitmq.messages import properties
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 from babelqueue_spark.errors import BrokerError, OptionError
@@ -243,8 +243,8 @@ class TestClaims:
         self, rabbitmq_server: RabbitServer, queue: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """No message is lost by that: what was on its way goes back."""
-        monkeypatch.setattr("babelqueue_spark.bindings.rabbitmq._LONGEST_CLAIM", 0.5)
-        monkeypatch.setattr("babelqueue_spark.bindings.rabbitmq._QUIET_SECONDS", 0.5)
+        monkeypatch.setattr("babelqueue_spark.bindings.rabbitmq.binding._LONGEST_CLAIM", 0.5)
+        monkeypatch.setattr("babelqueue_spark.bindings.rabbitmq.binding._QUIET_SECONDS", 0.5)
         over, sent = threading.Event(), 0
 
         def trickle() -> None:
@@ -420,7 +420,7 @@ def waiting_claim(
     rabbit: RabbitBinding, channel: Any, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[pa.RecordBatch, Future[pa.RecordBatch]]]:
     """A claim that is held, and one whose consumer gets nothing, as another one is the queue's active consumer."""
-    monkeypatch.setattr("babelqueue_spark.bindings.rabbitmq._STALLED_SECONDS", PATIENCE)
+    monkeypatch.setattr("babelqueue_spark.bindings.rabbitmq.binding._STALLED_SECONDS", PATIENCE)
     channel.queue_declare(queue, durable=True, arguments={"x-single-active-consumer": True})
     rabbit.publish(queue, outgoing([b"held", b"the other's", b"waiting"]))
     held = take(rabbit, queue, 1)

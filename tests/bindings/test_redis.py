@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from redis import Redis
 
-from babelqueue_spark.bindings.base import Binding, BindingConfig
+from babelqueue_spark.bindings.contract import Binding, BindingConfig
 from babelqueue_spark.bindings.redis import RedisBinding, layouts
 from babelqueue_spark.bindings.redis.frames import frame, unframe
 from babelqueue_spark.errors import BrokerError, OptionError

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from redis import Redis
 
-from babelqueue_spark.bindings.base import deliveries
+from babelqueue_spark.bindings.batches import deliveries
 from babelqueue_spark.bindings.redis import RedisBinding
 from babelqueue_spark.bindings.redis.layouts import Layout
 from tests.bindings.redis_peers import NO_LIMIT, Clock, binding, bodies, outgoing

@@ -16,7 +16,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from babelqueue_spark.bindings.base import BindingConfig
+from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.servicebus import ServiceBusBinding
 from babelqueue_spark.bindings.servicebus.options import ServiceBusOptions
 from babelqueue_spark.envelope import validate
@@ -517,7 +517,7 @@ class TestSessions:
     def test_a_claim_holds_no_more_than_so_many_sessions(
         self, bus: ServiceBusBinding, sessions: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("babelqueue_spark.bindings.servicebus._MOST_SESSIONS", 2)
+        monkeypatch.setattr("babelqueue_spark.bindings.servicebus.binding._MOST_SESSIONS", 2)
         bus.publish(sessions, outgoing(numbered(3), keys=["a", "b", "c"]))
         claimed = [bus.claim(sessions, 5, MIB) for _ in range(3)]
         assert [each.num_rows for each in claimed] == [1, 1, 0]

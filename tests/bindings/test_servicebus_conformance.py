@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from babelqueue_spark.bindings.base import deliveries
+from babelqueue_spark.bindings.batches import deliveries
 from babelqueue_spark.bindings.servicebus import ServiceBusBinding
 from babelqueue_spark.envelope import decode
 from tests.bindings.servicebus_peers import binding, bodies, client, content, receiver, sdk, sender

@@ -18,7 +18,7 @@ from sqlalchemy import Column, Engine, Integer, MetaData, event, make_url
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.sql import SqlBinding
-from babelqueue_spark.bindings.sql.database import Database
+from babelqueue_spark.bindings.sql.client import Database
 from babelqueue_spark.bindings.sql.options import SqlOptions
 from babelqueue_spark.errors import BrokerError, OptionError
 from tests.contract.suite import SECRET, assert_safe, claim_until_empty, in_processes, joined, outgoing, take
@@ -470,7 +470,7 @@ def test_reading_needs_no_lock_and_writing_says_who_holds_it(connect: Connect, p
 
 
 def test_browsing_a_queue_while_it_is_changed(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("babelqueue_spark.bindings.sql._BROWSE_ROWS", 2)
+    monkeypatch.setattr("babelqueue_spark.bindings.sql.binding._BROWSE_ROWS", 2)
     binding = connect()
     binding.publish("orders", outgoing([b"0", b"1", b"2", b"3", b"4"]))
     seen: list[bytes] = []

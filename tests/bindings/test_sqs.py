@@ -17,7 +17,7 @@ from botocore import exceptions
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from babelqueue_spark.bindings.base import BindingConfig
+from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.sqs import SqsBinding, client
 from babelqueue_spark.bindings.sqs.options import SqsOptions
 from babelqueue_spark.errors import BrokerError, OptionError
@@ -425,7 +425,7 @@ class TestReceipts:
             sqs.publish(queue, outgoing([b"x"]))
             claimed = take(sqs, queue, 1)
             now = time.time()
-            monkeypatch.setattr("babelqueue_spark.bindings.sqs.time.time", lambda: now + 91)
+            monkeypatch.setattr("babelqueue_spark.bindings.sqs.binding.time.time", lambda: now + 91)
             intercept(monkeypatch, sqs, lambda *_: pytest.fail("a request was sent"))
             assert sqs.acknowledge(queue, claimed).to_pylist() == [False]
             sqs.release(queue, claimed)
@@ -444,7 +444,7 @@ class TestReceipts:
                 answer = call(operation, **parameters)
                 if len(requests) == 2:
                     clock = SimpleNamespace(time=lambda: time.time() + 91)
-                    monkeypatch.setattr("babelqueue_spark.bindings.sqs.time", clock)
+                    monkeypatch.setattr("babelqueue_spark.bindings.sqs.binding.time", clock)
                 return answer
 
             intercept(monkeypatch, sqs, lapse_afterwards)

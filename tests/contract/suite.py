@@ -36,7 +36,7 @@ import pyarrow as pa
 import pytest
 
 from babelqueue_spark.bindings import DELIVERIES, OUTGOING, BaseBinding, Binding, BindingConfig, LogBinding
-from babelqueue_spark.bindings.base import empty_deliveries
+from babelqueue_spark.bindings.batches import empty_deliveries
 from babelqueue_spark.errors import BrokerError, DataLossError, OptionError
 from babelqueue_spark.worker.rows import VERSION_HEADERS
 from tests.streams import envelope

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from babelqueue_spark.bindings import DELIVERIES
-from babelqueue_spark.bindings.base import deliveries
+from babelqueue_spark.bindings.batches import deliveries
 from babelqueue_spark.errors import JournalError
 from babelqueue_spark.journal import Holding, Journal, LocalStore, open_store
 from babelqueue_spark.journal.journal import CLOCK_SKEW

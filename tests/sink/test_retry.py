@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from babelqueue_spark.options import Options, write_options
-from babelqueue_spark.sink.messages import Stamp
+from babelqueue_spark.rows.writing import IdSource
 from babelqueue_spark.sink.writer import _publish
 from tests.streams import backlog
 
@@ -30,7 +30,7 @@ def task(url: str, queue: str, dies_after: int, batch_size: int) -> None:
     options: Options = write_options({"url": url, "queue": queue})
     if dies_after:
         _die_after(options, dies_after)
-    _publish(iter(rows(batch_size)), Stamp("query 7 0"), options)
+    _publish(iter(rows(batch_size)), IdSource("query 7 0"), options)
 
 
 def _die_after(options: Options, chunks: int) -> None:

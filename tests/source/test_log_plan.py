@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from babelqueue_spark.bindings import BINDINGS, Capabilities, DeadLetterStyle, LogBinding
-from babelqueue_spark.bindings.base import deliveries
+from babelqueue_spark.bindings.batches import deliveries
 from babelqueue_spark.bindings.registry import Entry
 from babelqueue_spark.errors import DataLossError, LogEndedError
 from babelqueue_spark.options import read_options
-from babelqueue_spark.source.columns import SCHEMA
+from babelqueue_spark.rows.reading import SCHEMA
 from babelqueue_spark.source.log import LogReader, LogStreamReader
 
 Spans = dict[str, dict[int, tuple[int, int]]]

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.server]
 BESIDE_SPARKS_OWN = """
 import sys
 from pyspark.sql import SparkSession
-from babelqueue_spark.kafka import from_kafka, to_kafka
+from babelqueue_spark.spark_kafka import from_kafka, to_kafka
 url, address, topic, folder = sys.argv[1:]
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 options = {"kafka.bootstrap.servers": address, "subscribe": topic, "includeHeaders": "true", "startingOffsets": "earliest"}

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from babelqueue_spark.bindings.base import BindingConfig, deliveries
+from babelqueue_spark.bindings.batches import deliveries
+from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.pulsar import PulsarBinding
 from babelqueue_spark.envelope import Reason
 from babelqueue_spark.errors import JournalError

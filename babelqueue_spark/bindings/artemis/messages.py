@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.artemis import amqp
 from babelqueue_spark.bindings.artemis.options import ArtemisOptions
-from babelqueue_spark.bindings.base import deliveries
-from babelqueue_spark.bindings.properties import beside
+from babelqueue_spark.bindings.batches import deliveries
+from babelqueue_spark.bindings.headers import beside
 from babelqueue_spark.envelope import decode
 
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")

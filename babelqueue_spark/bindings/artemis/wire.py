@@ -17,7 +17,7 @@ from contextlib import suppress
 from proton import Condition, Connection, Endpoint, Receiver, Sender, Session, Transport
 
 from babelqueue_spark.bindings.artemis.options import ArtemisOptions
-from babelqueue_spark.bindings.values import tls_context
+from babelqueue_spark.bindings.options import tls_context
 
 UNNAMED = "unnamed"
 """In place of the name of a condition where the broker gives none."""

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from babelqueue_spark.bindings.base import deliveries
+from babelqueue_spark.bindings.batches import deliveries
+from babelqueue_spark.bindings.headers import beside, projections
 from babelqueue_spark.bindings.kafka.tiers import Tiers
-from babelqueue_spark.bindings.properties import beside, projections
 from babelqueue_spark.envelope import decode
 
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from babelqueue_spark.bindings.base import BindingConfig
+from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.kafka.tiers import DEFAULT_RETRY_TIERS_MS, Tiers
-from babelqueue_spark.bindings.values import count, name, value_of
+from babelqueue_spark.bindings.options import count, name, value_of
 from babelqueue_spark.errors import OptionError
 
 _OF_THE_CLIENT = re.compile(

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import pulsar
 import pyarrow as pa
 
-from babelqueue_spark.bindings.base import deliveries
-from babelqueue_spark.bindings.properties import beside, projections
+from babelqueue_spark.bindings.batches import deliveries
+from babelqueue_spark.bindings.headers import beside, projections
 from babelqueue_spark.envelope import decode
 
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")

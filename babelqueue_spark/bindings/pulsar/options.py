@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from babelqueue_spark.bindings.base import BindingConfig
-from babelqueue_spark.bindings.values import count, flag, name, values_of
+from babelqueue_spark.bindings.contract import BindingConfig
+from babelqueue_spark.bindings.options import count, flag, name, values_of
 from babelqueue_spark.errors import OptionError
 
 

@@ -10,7 +10,7 @@ import pika
 import pyarrow as pa
 from pika.channel import Channel
 
-from babelqueue_spark.bindings.base import empty_deliveries
+from babelqueue_spark.bindings.batches import empty_deliveries
 from babelqueue_spark.bindings.rabbitmq.messages import Message, message, received
 
 

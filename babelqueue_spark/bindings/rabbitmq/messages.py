@@ -12,7 +12,7 @@ import pika
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelqueue_spark.bindings.base import deliveries
+from babelqueue_spark.bindings.batches import deliveries
 from babelqueue_spark.envelope import decode
 
 _SHORT_STRING = 255

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import pika
 
-from babelqueue_spark.bindings.base import BindingConfig
-from babelqueue_spark.bindings.values import flag, seconds, tls_context, value_of, whole
+from babelqueue_spark.bindings.contract import BindingConfig
+from babelqueue_spark.bindings.options import flag, seconds, tls_context, value_of, whole
 from babelqueue_spark.errors import OptionError
 
 OWN_OPTIONS: Mapping[str, Callable[[str], Any]] = {

@@ -14,7 +14,7 @@ from pika.channel import Channel
 from pika.frame import Method
 from pika.spec import Basic
 
-from babelqueue_spark.bindings.rabbitmq.link import Done, Link, NotFoundError
+from babelqueue_spark.bindings.rabbitmq.client import Done, Link, NotFoundError
 from babelqueue_spark.bindings.rabbitmq.messages import properties
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 from babelqueue_spark.errors import BrokerError

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelqueue_spark.bindings.base import deliveries
+from babelqueue_spark.bindings.batches import deliveries
+from babelqueue_spark.bindings.redis.client import Server
 from babelqueue_spark.bindings.redis.frames import SENTINEL, frame, unframe
 from babelqueue_spark.bindings.redis.options import RedisOptions
-from babelqueue_spark.bindings.redis.server import Server
 
 MARKER_SECONDS = 7 * 24 * 3600
 MIGRATION_LIMIT = 10_000

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
-from babelqueue_spark.bindings.base import BindingConfig
-from babelqueue_spark.bindings.values import switch, value_of
+from babelqueue_spark.bindings.contract import BindingConfig
+from babelqueue_spark.bindings.options import switch, value_of
 from babelqueue_spark.errors import OptionError
 
 DEFAULT_VISIBILITY = 90

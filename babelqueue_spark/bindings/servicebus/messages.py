@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpMessageBodyType
 
-from babelqueue_spark.bindings.base import deliveries
-from babelqueue_spark.bindings.properties import VERSION, is_whole_number
+from babelqueue_spark.bindings.batches import deliveries
+from babelqueue_spark.bindings.headers import VERSION, is_whole_number
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.envelope.columns import is_blank
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from babelqueue_spark.bindings.base import BindingConfig
-from babelqueue_spark.bindings.values import duration, switch, values_of, whole
+from babelqueue_spark.bindings.contract import BindingConfig
+from babelqueue_spark.bindings.options import duration, switch, values_of, whole
 from babelqueue_spark.errors import OptionError
 
 SCHEMES = ("sb", "servicebus", "azureservicebus")

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from babelqueue_spark.bindings.base import BindingConfig
+from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.errors import OptionError
 
 CLIENT_OPTIONS = frozenset({"table", "failed_table", "time_zone"})

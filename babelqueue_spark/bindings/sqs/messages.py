@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelqueue_spark.bindings.base import deliveries
-from babelqueue_spark.bindings.properties import VERSION, is_whole_number
+from babelqueue_spark.bindings.batches import deliveries
+from babelqueue_spark.bindings.headers import VERSION, is_whole_number
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.envelope.columns import is_blank
 

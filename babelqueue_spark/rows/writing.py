@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 from babelqueue_spark.bindings import OUTGOING, BaseBinding
 from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.options import Options, seconds
-from babelqueue_spark.sink.bodies import Stamp, blocks_of, bodies, child_of, column_of, received_of, texts_of
-from babelqueue_spark.sink.bounds import within_bounds
+from babelqueue_spark.rows.bodies import blocks_of, bodies, child_of, column_of, received_of, texts_of
+from babelqueue_spark.rows.ids import IdSource
+from babelqueue_spark.rows.size_limits import within_bounds
 
 COLUMNS = (
     "job", "urn", "data", "trace_id", "queue", "attempts", "headers", "meta", "key", "delay", "deliver_at",
@@ -23,14 +24,14 @@ COLUMNS = (
 
 
 def to_messages(
-    rows: pa.RecordBatch, first_row: int, stamp: Stamp, options: Options, binding: BaseBinding
+    rows: pa.RecordBatch, first_row: int, ids: IdSource, options: Options, binding: BaseBinding
 ) -> dict[str, pa.RecordBatch]:
     """Envelopes by physical queue, in the order of the rows.
 
     Args:
         rows: columns out of `COLUMNS`; at least job (or urn) and data, or body with dead_letter.
         first_row: number of the first row within its task.
-        stamp: source of missing ids.
+        ids: source of missing ids.
         options: default queue, and where dead letters go.
         binding: its capabilities bound what headers, keys and delays may hold.
 
@@ -42,7 +43,7 @@ def to_messages(
     """
     blocks = blocks_of(rows)
     queues = _queues(rows, blocks, options)
-    found = bodies(rows, blocks, queues, first_row, stamp)
+    found = bodies(rows, blocks, queues, first_row, ids)
     targets = _targets(queues, blocks, options, binding)
     outgoing = pa.RecordBatch.from_arrays(
         [found, _headers(rows, binding), _keys(rows, binding), _delays(rows, binding)], schema=OUTGOING

@@ -13,9 +13,9 @@ from pyspark.sql.types import StructType
 
 from babelqueue_spark.bindings import LogBinding, binding_class
 from babelqueue_spark.options import Options, read_options, write_options
+from babelqueue_spark.rows.reading import SCHEMA, check_schema
 from babelqueue_spark.sink.writer import QueueStreamWriter, QueueWriter
 from babelqueue_spark.source.browse import QueueReader
-from babelqueue_spark.source.columns import SCHEMA, check_schema
 from babelqueue_spark.source.log import LogReader, LogStreamReader
 from babelqueue_spark.source.stream import QueueStreamReader
 

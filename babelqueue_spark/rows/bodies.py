@@ -2,50 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.envelope import ENVELOPE_SCHEMA, EnvelopeError, dead_letter, encode
 from babelqueue_spark.errors import BabelQueueError
+from babelqueue_spark.rows.ids import IdSource
 
 _META = ENVELOPE_SCHEMA.field("meta").type
 _BLOCK = ENVELOPE_SCHEMA.field("dead_letter").type
-
-
-@dataclass(frozen=True)
-class Stamp:
-    """What makes the ids and markers of a task's rows the same each time the task is run.
-
-    Attributes:
-        text: names query, batch and partition, or the run of a batch write and its partition.
-        writer: names what writes one batch after the other, without the batch; empty where nothing does.
-    """
-
-    text: str
-    writer: str = ""
-
-    def ids(self, purpose: str, first_row: int, rows: int) -> pa.StringArray:
-        """UUIDs (version 8) of consecutive rows."""
-        digest = hashlib.blake2b(f"{purpose} {self.text}".encode(), digest_size=10).hexdigest()
-        prefix = f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-{8 | int(digest[16], 16) & 3:x}{digest[17:]}"
-        numbers = np.arange(first_row, first_row + rows, dtype=">u8").view(np.uint8).reshape(rows, 8)
-        digits = pa.py_buffer(numbers[:, 2:].tobytes().hex().encode())
-        ends = pa.py_buffer(np.arange(0, 12 * rows + 1, 12, dtype=np.int32))
-        return pc.binary_join_element_wise(prefix, pa.StringArray.from_buffers(rows, ends, digits), "-")
-
-    def marker(self, queue: str, first_row: int) -> str:
-        """Names the chunk of rows that starts at `first_row` and goes to `queue`: its writer, and itself."""
-        names = (f"{text} {first_row} {queue}".encode() for text in (self.writer or self.text, self.text))
-        return "".join(hashlib.blake2b(name, digest_size=8).hexdigest() for name in names)
 
 
 def bodies(
@@ -53,7 +24,7 @@ def bodies(
     blocks: pa.Array,
     queues: pa.StringArray,
     first_row: int,
-    stamp: Stamp,
+    ids: IdSource,
     wanted: pa.BooleanArray | None = None,
 ) -> pa.BinaryArray:
     """The body of each row.
@@ -64,7 +35,7 @@ def bodies(
         blocks: `blocks_of(rows)`.
         queues: the queue of each row.
         first_row: number of the first row within its task.
-        stamp: source of missing ids.
+        ids: source of missing ids.
         wanted: which rows to write; the others have no body. All, when it is not given.
 
     Raises:
@@ -74,7 +45,7 @@ def bodies(
     dead = blocks.is_valid()
     as_received = pc.and_(dead, pc.is_valid(kept))
     made = pc.invert(as_received) if wanted is None else pc.and_not(wanted, as_received)
-    encoded = _encode(rows, made, queues, first_row, stamp)
+    encoded = _encode(rows, made, queues, first_row, ids)
     bodies = pc.if_else(as_received, kept, encoded)
     if not pc.any(dead).as_py():
         return bodies
@@ -95,12 +66,12 @@ def received_of(rows: pa.RecordBatch) -> pa.BinaryArray:
 
 
 def _encode(
-    rows: pa.RecordBatch, wanted: pa.BooleanArray, queues: pa.StringArray, first_row: int, stamp: Stamp
+    rows: pa.RecordBatch, wanted: pa.BooleanArray, queues: pa.StringArray, first_row: int, ids: IdSource
 ) -> pa.BinaryArray:
     """Encode the rows where `wanted`; null elsewhere."""
     if not pc.any(wanted).as_py():
         return pa.nulls(rows.num_rows, pa.binary())
-    messages = _messages(rows, queues, first_row, stamp)
+    messages = _messages(rows, queues, first_row, ids)
     everything = pc.all(wanted).as_py()
     try:
         encoded = encode(messages if everything else messages.filter(wanted)).cast(pa.binary())
@@ -115,13 +86,13 @@ def _encode(
     return pc.replace_with_mask(pa.nulls(rows.num_rows, pa.binary()), wanted, encoded)
 
 
-def _messages(rows: pa.RecordBatch, queues: pa.StringArray, first_row: int, stamp: Stamp) -> pa.RecordBatch:
+def _messages(rows: pa.RecordBatch, queues: pa.StringArray, first_row: int, ids: IdSource) -> pa.RecordBatch:
     count = rows.num_rows
     job = pc.coalesce(texts_of(rows, "job"), texts_of(rows, "urn"))
-    trace_id = _minted(texts_of(rows, "trace_id"), "trace_id", first_row, stamp)
+    trace_id = _minted(texts_of(rows, "trace_id"), "trace_id", first_row, ids)
     now = pa.scalar(time.time_ns() // 1_000_000 * 1000, _META.field("created_at").type)
     meta = {
-        "id": _minted(_child(rows, "meta", "id", pa.string()), "meta.id", first_row, stamp),
+        "id": _minted(_child(rows, "meta", "id", pa.string()), "meta.id", first_row, ids),
         "queue": pc.coalesce(_child(rows, "meta", "queue", pa.string()), queues),
         "lang": pc.fill_null(_child(rows, "meta", "lang", pa.string()), "python"),
         "schema_version": pc.fill_null(_child(rows, "meta", "schema_version", pa.int32()), 1),
@@ -141,10 +112,10 @@ def _messages(rows: pa.RecordBatch, queues: pa.StringArray, first_row: int, stam
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _minted(given: pa.StringArray, purpose: str, first_row: int, stamp: Stamp) -> pa.StringArray:
+def _minted(given: pa.StringArray, purpose: str, first_row: int, ids: IdSource) -> pa.StringArray:
     if not given.null_count:
         return given
-    return pc.coalesce(given, stamp.ids(purpose, first_row, len(given)))
+    return pc.coalesce(given, ids.uuids(purpose, first_row, len(given)))
 
 
 def _data(rows: pa.RecordBatch) -> pa.StringArray:

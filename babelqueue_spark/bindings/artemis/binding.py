@@ -1,0 +1,217 @@
+"""The binding of ActiveMQ Artemis."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from proton import Delivery
+
+from babelqueue_spark.bindings.artemis.client import ArtemisClient, advice
+from babelqueue_spark.bindings.artemis.connection import Connection, Inbox
+from babelqueue_spark.bindings.artemis.messages import Found, encoded, numbers, received
+from babelqueue_spark.bindings.artemis.options import ArtemisOptions
+from babelqueue_spark.bindings.artemis.wire import AmqpError
+from babelqueue_spark.bindings.batches import empty_deliveries, names_by_content
+from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities
+from babelqueue_spark.errors import BrokerError
+
+_FIRST_WINDOW = 100
+_LARGEST_WINDOW = 10_000
+_LARGEST_WINDOW_BYTES = 32 << 20
+_LOOK = 1_000
+"""So many messages at most are looked at to tell how many there are."""
+_MANY = 1_000_000
+"""The backlog when there are more than that and nobody tells how many."""
+_BROWSE_MESSAGES = 200
+
+
+class ArtemisBinding(Binding):
+    """Artemis, by one connection, with a link for each queue of which something is claimed."""
+
+    name = "artemis"
+    capabilities = Capabilities(
+        claim_batch=20_000,
+        publish_batch=20_000,
+        durable_receipts=False,
+        connection_claims=True,
+        publish_once=False,
+        max_delay=None,
+        browse="exact",
+        ordered=True,
+        keys=True,
+        headers=True,
+        native_dead_letters=True,
+    )
+
+    def __init__(self, config: BindingConfig) -> None:
+        super().__init__(config)
+        self._options = ArtemisOptions.parse(config)
+        if self._options.duplicate_detection:
+            self.capabilities = replace(self.capabilities, duplicate_detection=True)
+        self._client = ArtemisClient(self._options)
+        self._inboxes: dict[str, Inbox] = {}
+        self._average = 0.0
+
+    def backlog(self, queue: str) -> int:
+        """As the broker's management counts; where it may not be asked, up to a thousand by a browse."""
+        ready = self._client.ready(queue)
+        if ready is not None:
+            return ready
+        seen = sum(map(len, self._browsed(queue, _LOOK + 1)))
+        return seen if seen <= _LOOK else _MANY
+
+    def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
+        """By a link that stays until its claims are settled; what comes beyond the bytes goes back."""
+        with self._client.connected(queue) as connection:
+            inbox = self._inbox(queue, connection)
+            try:
+                taken = self._take(connection, inbox, messages, max_bytes)
+            except BaseException:
+                with suppress(AmqpError, OSError):
+                    connection.leave(self._inboxes.pop(queue))
+                raise
+            self._leave_if_settled(queue, connection)
+        return received(taken, inbox.name) if taken else empty_deliveries()
+
+    def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
+        """True where the link of the claim is still open, and the broker knows."""
+        return self._settle(queue, deliveries, Delivery.ACCEPTED)
+
+    def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
+        """To their former places, uncounted."""
+        self._settle(queue, deliveries, Delivery.RELEASED)
+
+    def duplicate_window(self, queue: str) -> float:
+        """Without end: a broker remembers ids by their number, and writes them down."""
+        del queue
+        return math.inf if self._options.duplicate_detection else 0.0
+
+    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+        """Durable, with many unconfirmed messages on their way."""
+        if marker is not None:
+            raise self._client.error("it cannot publish a batch once: it keeps no markers", queue)
+        total: int = messages.num_rows
+        if not total:
+            return 0
+        with self._client.connected(queue) as connection:
+            sender = connection.sender(queue)
+            try:
+                refused = connection.send(sender, encoded(messages, self._options))
+            finally:
+                connection.detach(sender)
+        if refused:
+            reasons = "; ".join(Counter(map(advice, refused)))
+            raise self._client.error(f"of {total} messages {len(refused)} were not taken: {reasons}", queue)
+        return total
+
+    def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
+        """By a link that copies; without what is claimed, by whomever."""
+        for found in self._browsed(queue):
+            yield received(found, None)
+
+    def close(self) -> None:
+        """Close the connection; what is claimed goes back."""
+        self._client.close()
+        self._inboxes.clear()
+
+    def identities(self, deliveries: pa.RecordBatch) -> list[str]:
+        """Digests of message id and body: Artemis tells no name of its own."""
+        return names_by_content(deliveries)
+
+    def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:
+        """The larger of the body's count and of the failed deliveries that the broker counts."""
+        before = pc.subtract(pc.fill_null(deliveries.column("count"), 1), 1)
+        return pc.max_element_wise(body_attempts, before, skip_nulls=True)
+
+    def _inbox(self, queue: str, connection: Connection) -> Inbox:
+        """The link from a queue. Claims of one that ended are back, and may come again by the next one."""
+        inbox = self._inboxes.get(queue)
+        if inbox is None or not inbox.alive:
+            self._inboxes.pop(queue, None)
+            if inbox is not None and inbox.held:
+                raise self._client.error(
+                    "the connection was lost while messages were claimed: they are back in the queue, and "
+                    "read when the task is repeated",
+                    queue,
+                )
+            inbox = self._inboxes[queue] = connection.inbox(queue)
+        return inbox
+
+    def _take(self, connection: Connection, inbox: Inbox, messages: int, max_bytes: int) -> list[Found]:
+        taken: list[Found] = []
+        size = 0
+        while len(taken) < messages and (size < max_bytes or not taken):
+            window = self._window(messages - len(taken), max_bytes - size)
+            arrived = connection.fetch(inbox, window)
+            fitting, size = _within(arrived, taken, size, max_bytes)
+            taken += arrived[:fitting]
+            if surplus := [number for number, _ in arrived[fitting:]]:
+                connection.settle(inbox, surplus, Delivery.RELEASED)
+            if not arrived or surplus:
+                break
+            self._average = size / len(taken)
+        return taken
+
+    def _window(self, messages: int, max_bytes: int) -> int:
+        """How many messages may come before we look at their sizes again."""
+        if not self._average:
+            return min(messages, _FIRST_WINDOW)
+        fitting = int(min(max_bytes, _LARGEST_WINDOW_BYTES) / max(self._average, 1.0))
+        return max(1, min(messages, fitting, _LARGEST_WINDOW))
+
+    def _settle(self, queue: str, deliveries: pa.RecordBatch, state: int) -> pa.BooleanArray:
+        """Settle claims; true where they were ours until then, and the broker knows."""
+        inbox = self._inboxes.get(queue)
+        none = pa.array([False] * len(deliveries), pa.bool_())
+        if inbox is None:
+            return none
+        try:
+            with self._client.connected(queue) as connection:
+                named = numbers(deliveries, inbox.name)
+                ours = [number if number in inbox.held else None for number in named]
+                if inbox.alive:
+                    connection.settle(inbox, [number for number in ours if number is not None], state)
+                if not inbox.alive:  # perhaps since before the broker heard of it
+                    self._inboxes.pop(queue)
+                    return none
+                self._leave_if_settled(queue, connection)
+        except BrokerError:
+            self._inboxes.pop(queue, None)
+            return none
+        return pa.array([number is not None for number in ours], pa.bool_())
+
+    def _leave_if_settled(self, queue: str, connection: Connection) -> None:
+        """A link that nothing is held on would keep its message groups to itself."""
+        if not self._inboxes[queue].held:
+            connection.leave(self._inboxes.pop(queue))
+
+    def _browsed(self, queue: str, most: int | None = None) -> Iterator[list[Found]]:
+        """Messages that are ready, so many at a time as a browse shows."""
+        with self._client.connected(queue) as connection:
+            inbox = connection.inbox(queue, browse=True)
+        seen = 0
+        while most is None or seen < most:
+            with self._client.connected(queue) as connection:
+                found = connection.read(inbox, _BROWSE_MESSAGES)
+            if not found:
+                break
+            seen += len(found)
+            yield found
+        with self._client.connected(queue) as connection:
+            connection.leave(inbox)
+
+
+def _within(arrived: list[Found], taken: list[Found], size: int, max_bytes: int) -> tuple[int, int]:
+    """How many of the messages fit (the first one always does), and the bytes claimed with them."""
+    for count, (_, raw) in enumerate(arrived):
+        grown = size + len(raw)
+        if grown > max_bytes and (count or taken):
+            return count, size
+        size = grown
+    return len(arrived), size

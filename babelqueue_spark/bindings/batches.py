@@ -1,0 +1,87 @@
+"""Messages as Arrow record batches: the two schemas that bindings speak, and helpers for them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+HEADERS = pa.map_(pa.string(), pa.string())
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+DELIVERIES = pa.schema(
+    [
+        ("body", pa.binary()),
+        ("headers", HEADERS),
+        ("id", pa.string()),
+        ("count", pa.int32()),
+        ("redelivered", pa.bool_()),
+        ("enqueued_at", TIMESTAMP),
+        ("key", pa.string()),
+        ("receipt", pa.binary()),
+    ]
+)
+"""What a claim or a browse returns, a row a message.
+
+`body`: the bytes of the envelope as received (never null). `headers`: what travelled beside it.
+`id`: the broker's name for the message, the same on each redelivery where the broker has one.
+`count`: deliveries so far including this one. `redelivered`: false only where the broker knows
+that this is the first delivery, no claim of it having been released either. `key`: partition key,
+group or session. `receipt`: whatever
+`acknowledge` and `release` need; opaque, and never shown to users.
+"""
+
+OUTGOING = pa.schema(
+    [
+        ("body", pa.binary()),
+        ("headers", HEADERS),
+        ("key", pa.string()),
+        ("delay", pa.int64()),
+    ]
+)
+"""What `publish` takes, a row a message. `delay` is in milliseconds from now; null and 0 mean none."""
+
+
+def empty_deliveries() -> pa.RecordBatch:
+    """A `DELIVERIES` batch without rows."""
+    return deliveries(0)
+
+
+def deliveries(rows: int, **columns: Any) -> pa.RecordBatch:
+    """A `DELIVERIES` batch of `rows` rows; columns left out are null."""
+    return _batch(DELIVERIES, rows, columns)
+
+
+def outgoing(rows: int, **columns: Any) -> pa.RecordBatch:
+    """An `OUTGOING` batch of `rows` rows; columns left out are null."""
+    return _batch(OUTGOING, rows, columns)
+
+
+def _batch(schema: pa.Schema, rows: int, columns: Mapping[str, Any]) -> pa.RecordBatch:
+    arrays = []
+    for column in schema:
+        values = columns.get(column.name)
+        if values is None:
+            arrays.append(pa.nulls(rows, column.type))
+        elif isinstance(values, pa.Array):
+            arrays.append(values.cast(column.type))
+        else:
+            arrays.append(pa.array(values, column.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def names_by_content(deliveries: pa.RecordBatch) -> list[str]:
+    """Digests of id and body, for `identities` where the broker has no name of its own for a message."""
+    pairs = zip(*(deliveries.column(name).to_pylist() for name in ("id", "body")), strict=True)
+    return [
+        hashlib.blake2b((name or "").encode() + b"\0" + body, digest_size=16).hexdigest()
+        for name, body in pairs
+    ]
+
+
+def total_bytes(batch: pa.RecordBatch) -> int:
+    """The bytes of all bodies in a `DELIVERIES` or `OUTGOING` batch."""
+    return int(pc.sum(pc.binary_length(batch.column("body"))).as_py() or 0)

@@ -1,0 +1,98 @@
+"""The binding of Apache Kafka."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from babelqueue_spark.bindings.contract import BindingConfig, Capabilities, LogBinding
+from babelqueue_spark.bindings.headers import whole_numbers
+from babelqueue_spark.bindings.kafka.client import EARLIEST, LATEST, KafkaClient, since
+from babelqueue_spark.bindings.kafka.messages import received, records
+from babelqueue_spark.bindings.kafka.options import KafkaOptions
+
+
+class KafkaBinding(LogBinding):
+    """Kafka, by one producer, and a consumer for each range that is read."""
+
+    name = "kafka"
+    capabilities = Capabilities(
+        publish_batch=10_000,
+        publish_once=True,
+        max_delay=0,
+        browse="exact",
+        ordered=True,
+        keys=True,
+        headers=True,
+    )
+
+    def __init__(self, config: BindingConfig) -> None:
+        super().__init__(config)
+        self._options = KafkaOptions.parse(config)
+        self._tiers = self._options.tiers
+        if self._tiers.delays:
+            self.capabilities = replace(self.capabilities, max_delay=self._tiers.delays[-1])
+        self._kafka = KafkaClient(self._options)
+
+    def beginnings(self, queue: str) -> dict[int, int]:
+        return self._kafka.offsets(queue, EARLIEST)
+
+    def ends(self, queue: str) -> dict[int, int]:
+        """Of a tier, what is due; where transactions are open, what was before them."""
+        ends = self.newest(queue)
+        delay = self._tiers.delay_of(queue)
+        if not delay:
+            return ends
+        waiting = self._kafka.offsets(queue, since(int(time.time() * 1000) - delay))
+        return {number: end if waiting[number] < 0 else waiting[number] for number, end in ends.items()}
+
+    def newest(self, queue: str) -> dict[int, int]:
+        return self._kafka.offsets(queue, LATEST)
+
+    def read(self, queue: str, partition: int, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        yield from map(received, self._kafka.read(queue, partition, first, last))
+
+    def note(self, queue: str, offsets: Mapping[int, int]) -> None:
+        self._kafka.commit(queue, offsets)
+
+    def home(self, queue: str) -> str:
+        return self._tiers.work_topic(queue)
+
+    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+        """With many unconfirmed records on their way, in a transaction where there is a marker."""
+        longest = pc.max(messages.column("delay")).as_py() or 0
+        if longest > (self.capabilities.max_delay or 0):
+            raise self._kafka.error(
+                f"a message shall wait {longest:,} ms, longer than any retry tier: set kafka.retry_tiers_ms",
+                queue,
+            )
+        made = list(records(queue, messages, self._tiers))
+        if not made:
+            return 0
+        return self._kafka.send(queue, made) if marker is None else self._kafka.send_once(queue, made, marker)
+
+    def too_large(self, queue: str, messages: pa.RecordBatch) -> list[int]:
+        """By what librdkafka may send at once; a topic's own limit is not asked for."""
+        made = records(queue, messages, self._tiers)
+        return [row for row, record in enumerate(made) if record.size() > self._options.max_bytes]
+
+    def retry_delay(self, queue: str, delay: int, attempts: int) -> int:
+        """That of the tier for so many attempts, whatever is asked for; `BrokerError` without tiers."""
+        del delay
+        if not self._tiers.delays:
+            raise self._kafka.error(
+                "retries wait in tiers: set kafka.retry_tiers_ms, such as 'default'", queue
+            )
+        return self._tiers.after(attempts)
+
+    def close(self) -> None:
+        self._kafka.close()
+
+    def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:
+        """What the header says, else the body."""
+        named = pc.map_lookup(deliveries.column("headers"), "bq-attempts", "first")
+        return pc.coalesce(whole_numbers(named), body_attempts)

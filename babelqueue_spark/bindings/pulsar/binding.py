@@ -1,0 +1,317 @@
+"""The binding of Apache Pulsar."""
+
+from __future__ import annotations
+
+import gc
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pulsar
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from babelqueue_spark.bindings.batches import empty_deliveries
+from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities
+from babelqueue_spark.bindings.headers import whole_numbers
+from babelqueue_spark.bindings.pulsar.client import PulsarClient
+from babelqueue_spark.bindings.pulsar.inbox import Inbox
+from babelqueue_spark.bindings.pulsar.messages import (
+    Entry,
+    Held,
+    Part,
+    Unit,
+    again,
+    claim_text,
+    claimed,
+    claims_of,
+    due,
+    entry_of,
+    properties,
+    split,
+    units_of,
+)
+from babelqueue_spark.bindings.pulsar.options import PulsarOptions
+from babelqueue_spark.errors import BrokerError
+
+_PREFETCH = 5_000
+_LOOK = 1_000
+"""So many messages at most are looked at to tell how many there are."""
+_MANY = 1_000_000
+"""The backlog when there are more than that and nobody tells how many."""
+_BROWSE_MESSAGES = 1_000
+_BROWSE_BYTES = 32 << 20
+
+
+class PulsarBinding(Binding):
+    """Pulsar, by a consumer for each queue that is read and a producer for each that is written."""
+
+    name = "pulsar"
+    capabilities = Capabilities(
+        claim_batch=10_000,
+        publish_batch=10_000,
+        durable_receipts=True,
+        connection_claims=True,
+        publish_once=False,
+        max_delay=None,
+        browse="exact",
+        ordered=False,
+        keys=True,
+        headers=True,
+        native_dead_letters=True,
+    )
+
+    def __init__(self, config: BindingConfig) -> None:
+        super().__init__(config)
+        self._options = PulsarOptions.parse(config)
+        if self._options.admin_url is None:
+            self.capabilities = replace(self.capabilities, browse="intrusive")
+        self._pulsar = PulsarClient(self._options)
+        self._inboxes: dict[str, Inbox] = {}
+        self._watches: dict[str, Inbox] = {}
+        self._standing_by: dict[str, list[pulsar.Consumer]] = {}
+        self._former: set[str] = set()
+        self._acknowledged: dict[bytes, set[int]] = {}
+
+    def backlog(self, queue: str) -> int:
+        """Messages that are ready: exact up to a thousand, beyond that a generous estimate.
+
+        Nothing is asked of an idle broker: a consumer waits until a message comes, and puts it back.
+        """
+        self._stand_by(queue)
+        with self._pulsar.explained(queue):
+            inbox = self._inboxes.get(queue)
+            own = inbox.waiting(_LOOK) if inbox else 0
+            watch = self._watch(queue)
+            found, largest = watch.waiting(_LOOK), watch.largest()
+            connected = watch.connected()
+        if found or not connected:
+            self._stop_watching(queue)
+        if not found and not connected:
+            raise self._pulsar.error("the connection was lost", queue)
+        if found < _LOOK:
+            return own + found
+        entries = self._pulsar.entries_waiting(queue)
+        return own + (_MANY if entries is None else max(found, entries * largest))
+
+    def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
+        """By a consumer that stays until its claims are settled.
+
+        A producer's batch is claimed as a whole: the first one may exceed the bounds.
+        """
+        self._stop_watching(queue)
+        self._stand_by(queue)
+        inbox = self._inbox(queue, messages)
+        with _collector_at_rest():
+            try:
+                units = self._claim(inbox, queue, messages, max_bytes)
+            except BrokerError:
+                self._close(queue)
+                raise
+            self._close_if_settled(queue)
+            return claimed(units, inbox.holder) if units else empty_deliveries()
+
+    def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
+        """By entry, which takes all messages of a producer's batch, in one call or several.
+
+        False for those of an entry that is not complete yet, and for claims that ended with a connection
+        of this binding.
+        """
+        self._close_if_lost(queue)
+        receipts = deliveries.column("receipt").to_pylist()
+        parts = claims_of(receipts)
+        done = {text: self._done_with(text, part) for text, part in parts.items()}
+        complete = {text for text, places in done.items() if len(places) >= parts[text].claim.total}
+        topics: dict[str, list[Entry]] = defaultdict(list)
+        for text in complete:
+            entry = parts[text].claim.entry
+            topics[entry.topic].append(entry)
+        for topic, entries in topics.items():
+            self._pulsar.settle(queue, topic, entries)
+        for text in complete:
+            self._acknowledged.pop(text, None)
+        self._acknowledged.update((text, done[text]) for text in done.keys() - complete if done[text])
+        self._settled(queue, parts.values())
+        return pa.array([claim_text(receipt) in complete for receipt in receipts], pa.bool_())
+
+    def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
+        """Uncounted, when the consumer has no claim left; until then this binding can claim them again.
+
+        What is left of a producer's batch of which a part was acknowledged is sent again: the broker would
+        give all of it out.
+        """
+        self._close_if_lost(queue)
+        if queue not in self._inboxes:
+            return
+        inbox = self._inboxes[queue]
+        ours = deliveries.filter(inbox.held_by(deliveries.column("receipt").to_pylist()))
+        texts = map(claim_text, ours.column("receipt").to_pylist())
+        begun = pa.array([text in self._acknowledged for text in texts], pa.bool_())
+        whole = ours.filter(pc.invert(begun))
+        for unit in units_of(whole):
+            inbox.put_back(unit)
+        self._send_again(queue, ours.filter(begun), inbox)
+        self._settled(queue, claims_of(whole.column("receipt").to_pylist()).values())
+
+    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+        """With many unconfirmed messages on their way."""
+        if marker is not None:
+            raise self._pulsar.error("it cannot publish a batch once: it keeps no markers", queue)
+        if not messages.num_rows:
+            return 0
+        delays = pc.fill_null(messages.column("delay"), 0).to_pylist()
+        bodies, keys = (messages.column(name).to_pylist() for name in ("body", "key"))
+        return self._pulsar.send(queue, zip(bodies, properties(messages), keys, delays, strict=True))
+
+    def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
+        """By a reader where the admin endpoint tells where it has to begin, else by consumers."""
+        if self._options.admin_url is None:
+            yield from self._browse_as_consumers(queue)
+            return
+        for cursor in self._pulsar.cursors(queue):
+            unread = self._pulsar.read(queue, cursor, _PREFETCH)
+            shown = (message for message in unread if due(message) and not self._holds(queue, message))
+            yield from (claimed(units, None) for units in _batches(shown))
+
+    def close(self) -> None:
+        """Close the connection; what is claimed goes back."""
+        for queue in list(self._inboxes):
+            self._close(queue)
+        for queue in list(self._watches):
+            self._stop_watching(queue)
+        self._standing_by.clear()
+        self._pulsar.close()
+
+    def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:
+        """The larger of the sender's count (the property, else the body) and of the broker's redeliveries."""
+        named = pc.map_lookup(deliveries.column("headers"), "bq-attempts", "first")
+        sent = pc.coalesce(whole_numbers(named), body_attempts)
+        redeliveries = pc.subtract(pc.fill_null(deliveries.column("count"), 1), 1)
+        return pc.max_element_wise(sent, redeliveries, skip_nulls=True)
+
+    def _browse_as_consumers(self, queue: str) -> Iterator[pa.RecordBatch]:
+        """What is ready now, held by consumers of their own until the last batch was taken.
+
+        The broker bounds what a consumer may hold: where one has its fill, another goes on.
+        """
+        self._stop_watching(queue)
+        inboxes: list[Inbox] = []
+        try:
+            more = True
+            while more:
+                inboxes.append(Inbox(self._pulsar.subscribe(queue, _PREFETCH)))
+                more = False
+                while units := self._claim(inboxes[-1], queue, _BROWSE_MESSAGES, _BROWSE_BYTES):
+                    more = True
+                    yield claimed(units, None)
+        finally:
+            for inbox in reversed(inboxes):  # what the first ones hold shall not go to the last ones
+                inbox.close()
+
+    def _holds(self, queue: str, message: pulsar.Message) -> bool:
+        """Whether it is claimed by this binding."""
+        return queue in self._inboxes and self._inboxes[queue].holds(entry_of(message))
+
+    def _claim(self, inbox: Inbox, queue: str, messages: int, max_bytes: int) -> list[Unit]:
+        with self._pulsar.explained(queue):
+            units = inbox.claim(messages, max_bytes)
+        if not inbox.connected():
+            raise self._pulsar.error("the connection was lost", queue)
+        return units
+
+    def _done_with(self, text: bytes, part: Part) -> set[int]:
+        """The places of a claim that are acknowledged now or were before; none of a lost claim."""
+        if part.claim.holder in self._former:
+            return set()
+        return self._acknowledged.get(text, set()).union(part.places)
+
+    def _send_again(self, queue: str, rest: pa.RecordBatch, inbox: Inbox) -> None:
+        """As they came, those that were not acknowledged; then they are."""
+        places = map(split, rest.column("receipt").to_pylist())
+        left = [place not in self._acknowledged[text] for text, place in places]
+        rest = rest.filter(pa.array(left, pa.bool_()))
+        if not rest.num_rows:
+            return
+        self._pulsar.send(queue, again(rest))
+        if not pc.all(self.acknowledge(queue, rest)).as_py() and inbox.holder in self._former:
+            raise self._pulsar.error(
+                "the connection was lost while a part of a batch was put back: it is there twice", queue
+            )
+
+    def _settled(self, queue: str, parts: Iterable[Part]) -> None:
+        """Claims are no more, where they are this binding's; without any, the consumer closes."""
+        inbox = self._inboxes.get(queue)
+        if inbox is None:
+            return
+        for claim, places in parts:
+            if claim.holder == inbox.holder:
+                inbox.settled(claim.entry, places)
+        self._close_if_settled(queue)
+
+    def _stand_by(self, queue: str) -> None:
+        """Be a consumer that receives nothing as long as the binding is open.
+
+        When the last consumer leaves, a broker forgets the redeliveries it counted, may give messages to two
+        of the next ones, and Pulsar 4.0 may get stuck over what it was about to deliver again.
+        """
+        if queue not in self._standing_by:
+            self._standing_by[queue] = self._pulsar.stand_by(queue)
+
+    def _inbox(self, queue: str, messages: int) -> Inbox:
+        if queue not in self._inboxes:
+            self._inboxes[queue] = Inbox(self._pulsar.subscribe(queue, min(messages, _PREFETCH)))
+        return self._inboxes[queue]
+
+    def _close_if_lost(self, queue: str) -> None:
+        if queue in self._inboxes and not self._inboxes[queue].connected():
+            self._close(queue)
+
+    def _close_if_settled(self, queue: str) -> None:
+        if not self._inboxes[queue].holding:
+            self._close(queue)
+
+    def _close(self, queue: str) -> None:
+        """Close the consumer of a queue; what it claimed and was not acknowledged is claimed no more."""
+        inbox = self._inboxes.pop(queue)
+        self._former.add(inbox.holder)
+        lost = [text for text in self._acknowledged if text.startswith(inbox.holder.encode())]
+        for text in lost:
+            del self._acknowledged[text]
+        inbox.close()
+
+    def _watch(self, queue: str) -> Inbox:
+        if queue not in self._watches:
+            self._watches[queue] = Inbox(self._pulsar.subscribe(queue, _LOOK))
+        return self._watches[queue]
+
+    def _stop_watching(self, queue: str) -> None:
+        if queue in self._watches:
+            self._watches.pop(queue).close()
+
+
+@contextmanager
+def _collector_at_rest() -> Iterator[None]:
+    """For making many objects that live and hold no cycles: walking them again and again took a quarter."""
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
+
+
+def _batches(messages: Iterable[pulsar.Message]) -> Iterator[list[Unit]]:
+    """So many at a time as a browse shows."""
+    units: list[Unit] = []
+    size = 0
+    for message in messages:
+        held = Held.of(message.message_id().batch_index(), message)
+        units.append(Unit.of(entry_of(message), message, [held]))
+        size += len(held.body)
+        if len(units) == _BROWSE_MESSAGES or size >= _BROWSE_BYTES:
+            yield units
+            units, size = [], 0
+    if units:
+        yield units

@@ -1,0 +1,189 @@
+"""The binding of RabbitMQ."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pika.channel import Channel
+
+from babelqueue_spark.bindings.batches import empty_deliveries, names_by_content
+from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities
+from babelqueue_spark.bindings.rabbitmq.client import Done, Link
+from babelqueue_spark.bindings.rabbitmq.inbox import Inbox
+from babelqueue_spark.bindings.rabbitmq.messages import Message, tags
+from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
+from babelqueue_spark.bindings.rabbitmq.publishing import LONGEST_DELAY, Publisher
+from babelqueue_spark.errors import BrokerError
+
+_FIRST_WINDOW = 200
+_LARGE_MESSAGE = 64 << 10
+_LARGEST_WINDOW = 50_000
+_QUIET_SECONDS = 0.05
+_STALLED_SECONDS = 1.0
+_LONGEST_CLAIM = 10.0
+_BROWSE_MESSAGES = 1_000
+_BROWSE_BYTES = 32 << 20
+
+
+class RabbitBinding(Binding):
+    """RabbitMQ, by one connection and one channel."""
+
+    name = "rabbitmq"
+    capabilities = Capabilities(
+        claim_batch=50_000,
+        publish_batch=20_000,
+        durable_receipts=False,
+        connection_claims=True,
+        publish_once=False,
+        max_delay=LONGEST_DELAY,
+        browse="intrusive",
+        ordered=True,
+        headers=True,
+        native_dead_letters=True,
+    )
+
+    def __init__(self, config: BindingConfig) -> None:
+        super().__init__(config)
+        self._options = RabbitOptions.parse(config)
+        self._link = Link(self._options)
+        self._publisher = Publisher(self._link, self._options)
+        self._held: dict[int, None] = {}
+        self._epoch = ""
+        self._average = 0.0
+
+    def backlog(self, queue: str) -> int:
+        """Messages that are ready; one round trip."""
+        return self._publisher.ready(queue)
+
+    def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
+        """By consumers one after the other, each with a prefetch that keeps to both bounds."""
+        claimed: list[pa.RecordBatch] = []
+        count, size, until = 0, 0, time.monotonic() + _LONGEST_CLAIM
+        while count < messages and (size < max_bytes or not count) and (ready := self.backlog(queue)):
+            window = self._window(messages - count, max_bytes - size)
+            with self._link.consuming(queue, window) as inbox:
+                full = self._fill(inbox, queue, window, max_bytes - size, ready, until)
+            taken, size = _within(inbox.messages, count, size, max_bytes)
+            self._hold(inbox)
+            claimed.append(inbox.deliveries(taken))
+            count += taken
+            if surplus := inbox.messages[taken:]:
+                self._settle([tag for tag, *_ in surplus], give_back=True)
+            if count:
+                self._average = size / count
+            if not full or surplus or time.monotonic() > until:
+                break
+        return pa.concat_batches(claimed) if claimed else empty_deliveries()
+
+    def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
+        """True where the channel of the claim is still open; a whole claim goes in one frame."""
+        del queue
+        return self._settle_claimed(deliveries, give_back=False)
+
+    def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
+        """To their former places, marked as redelivered."""
+        del queue
+        self._settle_claimed(deliveries, give_back=True)
+
+    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+        """Persistent and mandatory, with many unconfirmed messages on their way."""
+        if marker is not None:
+            raise BrokerError("RabbitMQ cannot publish a batch once: it keeps no markers")
+        return self._publisher.publish(queue, messages)
+
+    def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
+        """What is ready now, held by a connection of its own until the last batch was taken."""
+        with RabbitBinding(self.config) as own:
+            left = own.backlog(queue)
+            while left > 0:
+                batch = own.claim(queue, min(left, _BROWSE_MESSAGES), _BROWSE_BYTES)
+                if not batch.num_rows:
+                    break
+                left -= batch.num_rows
+                column = batch.schema.get_field_index("receipt")
+                yield batch.set_column(column, batch.schema.field(column), pa.nulls(len(batch), pa.binary()))
+
+    def close(self) -> None:
+        """Close the connection; what is claimed goes back."""
+        self._link.close()
+
+    def identities(self, deliveries: pa.RecordBatch) -> list[str]:
+        """Digests of body and `message_id`: RabbitMQ has no name for a message."""
+        return names_by_content(deliveries)
+
+    def _window(self, messages: int, max_bytes: int) -> int:
+        """How many messages may come before we look at their sizes again."""
+        if not self._average:
+            return max(1, min(messages, _FIRST_WINDOW, max_bytes // _LARGE_MESSAGE))
+        fitting = int(max_bytes / max(self._average, 1.0))
+        return max(1, min(messages, fitting, _LARGEST_WINDOW))
+
+    def _fill(self, inbox: Inbox, queue: str, window: int, max_bytes: int, ready: int, until: float) -> bool:
+        """Wait until the window is full (true), or the queue is dry, others have the rest, or it is late."""
+        seen, stalled_at = 0, 0.0
+        while not inbox.cancelled:
+            inbox.wait(min(window, len(inbox.messages) + ready), max_bytes, _QUIET_SECONDS, until)
+            if len(inbox.messages) >= window or inbox.size >= max_bytes:
+                return True
+            if len(inbox.messages) > seen or not stalled_at:
+                seen, stalled_at = len(inbox.messages), time.monotonic() + _STALLED_SECONDS
+            ready = self.backlog(queue)
+            if not ready or time.monotonic() > min(stalled_at, until):
+                return False
+        return False
+
+    def _hold(self, inbox: Inbox) -> None:
+        """Remember what came. With a channel its claims are gone, and may have come again on the next one."""
+        if inbox.epoch != self._link.epoch or (self._held and inbox.epoch != self._epoch):
+            self._held.clear()
+            raise BrokerError(
+                f"RabbitMQ at {self._options.address}: the connection was lost while messages were claimed: "
+                "they are back in the queue, and read when the task is repeated"
+            )
+        self._epoch = inbox.epoch
+        self._held.update((tag, None) for tag, *_ in inbox.messages)
+
+    def _settle_claimed(self, claimed: pa.RecordBatch, *, give_back: bool) -> pa.BooleanArray:
+        """Acknowledge or give back; true where that has reached the server."""
+        if self._epoch != self._link.epoch:
+            self._held.clear()
+        ours = [tag if tag in self._held else None for tag in tags(claimed, self._link.epoch)]
+        wanted = [tag for tag in ours if tag is not None]
+        if wanted:
+            try:
+                self._settle(wanted, give_back=give_back)
+            except BrokerError:
+                ours = [None] * len(ours)  # the connection ended, and what is claimed went back with it
+                self._held.clear()
+        return pa.array([tag is not None for tag in ours], pa.bool_())
+
+    def _settle(self, wanted: Sequence[int], *, give_back: bool) -> None:
+        """One frame for all before the first that stays claimed, one for each beyond; then an answer."""
+        chosen = set(wanted)
+        kept = next((tag for tag in self._held if tag not in chosen), None)
+        leading = [tag for tag in wanted if kept is None or tag < kept]
+        single = [tag for tag in wanted if kept is not None and tag > kept]
+
+        def settle(channel: Channel, done: Done) -> None:
+            verb = channel.basic_nack if give_back else channel.basic_ack
+            if leading:
+                verb(max(leading), multiple=True)
+            for tag in single:
+                verb(tag)
+            channel.basic_qos(prefetch_count=0, callback=done)
+
+        self._link.call(settle)
+        for tag in wanted:
+            self._held.pop(tag, None)
+
+
+def _within(arrived: Sequence[Message], claimed: int, size: int, max_bytes: int) -> tuple[int, int]:
+    """How many of the messages fit (the first one always does), and the bytes claimed with them."""
+    for count, (_, body, *_) in enumerate(arrived):
+        grown = size + len(body)
+        if grown > max_bytes and (count or claimed):
+            return count, size
+        size = grown
+    return len(arrived), size

@@ -1,0 +1,98 @@
+"""The binding of Redis."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+
+from babelqueue_spark.bindings.batches import empty_deliveries, total_bytes
+from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
+from babelqueue_spark.bindings.redis.client import Server
+from babelqueue_spark.bindings.redis.layouts import SCRIPT_MESSAGES, DefaultLayout, LaravelLayout, parts
+from babelqueue_spark.bindings.redis.options import RedisOptions
+
+
+class RedisBinding(Binding):
+    """Redis, in the SDKs' default layout or in Laravel's.
+
+    Args:
+        config: what to connect to.
+        clock: the seconds by which deadlines and delays are reckoned; as in the SDKs, the client's.
+    """
+
+    name = "redis"
+    capabilities = Capabilities(
+        claim_batch=10_000,
+        publish_batch=10_000,
+        durable_receipts=True,
+        publish_once=True,
+        max_delay=None,
+        browse="exact",
+        ordered=True,
+        headers=True,
+    )
+
+    def __init__(self, config: BindingConfig, *, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(config)
+        options = RedisOptions.parse(config)
+        self._server = Server(options)
+        self.layout = (LaravelLayout if options.laravel else DefaultLayout)(self._server, options, clock)
+        self.capabilities = replace(self.capabilities, headers=self.layout.headers)
+        # Deadlines are whole seconds, counted from the second that has begun.
+        self.lease = math.inf if options.visibility is None else max(0.0, options.visibility - 1.0)
+
+    def backlog(self, queue: str) -> int:
+        """Ready messages, delayed ones that are due, and lapsed claims; one round trip."""
+        return self.layout.backlog(queue)
+
+    def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
+        """By scripts that first give back lapsed claims and move delayed messages that are due."""
+        batches: list[pa.RecordBatch] = []
+        while messages > 0 and max_bytes > 0:
+            asked = min(messages, SCRIPT_MESSAGES)
+            batch = self.layout.claim(queue, asked, max_bytes, least=0 if batches else 1)
+            batches.append(batch)
+            messages -= asked
+            max_bytes -= total_bytes(batch)
+            if batch.num_rows < asked:
+                break
+        return pa.concat_batches(batches) if batches else empty_deliveries()
+
+    def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
+        """True where the deadline member (Laravel: the reserved member) still existed."""
+        return self.layout.acknowledge(queue, deliveries)
+
+    def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
+        """To the head of the queue, in their order."""
+        for part in reversed(list(parts(deliveries))):
+            self.layout.settle(queue, part, give_back=True)
+
+    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+        """By one script where there is a marker, else by several of bounded size."""
+        if marker is not None:
+            return self.layout.publish(queue, messages, marker)
+        return sum(self.layout.publish(queue, part, None) for part in parts(messages))
+
+    def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
+        """The ready list from head to tail; what others take or add meanwhile shifts it under us."""
+        seen = 0
+        while stored := self.layout.peek(queue, seen):
+            yield self.layout.received(stored)
+            seen += len(stored)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._server.close()
+
+    @classmethod
+    def dead_letter_name(cls, queue: str, style: DeadLetterStyle) -> str:
+        """`<queue>.dlq`, or `<queue>:failed`."""
+        return f"{queue}.dlq" if style == "babelqueue" else f"{queue}:failed"
+
+    def identities(self, deliveries: pa.RecordBatch) -> list[str]:
+        """Digests of what lies in Redis, which has no name for a message."""
+        return self.layout.identities(deliveries)

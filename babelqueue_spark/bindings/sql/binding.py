@@ -1,0 +1,322 @@
+"""The binding of SQL tables."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Delete,
+    Select,
+    String,
+    Table,
+    Update,
+    case,
+    cast,
+    delete,
+    func,
+    insert,
+    null,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.exc import IntegrityError
+
+from babelqueue_spark.bindings.batches import deliveries
+from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
+from babelqueue_spark.bindings.sql import times
+from babelqueue_spark.bindings.sql.client import Database
+from babelqueue_spark.bindings.sql.options import SqlOptions
+from babelqueue_spark.bindings.sql.tables import REASON_LENGTH, TRACE_LENGTH, URN_LENGTH, Tables
+from babelqueue_spark.envelope import decode
+from babelqueue_spark.errors import BrokerError
+
+_FAILED = "failed/"
+_MARKERS_KEPT = 7 * 86_400
+_BROWSE_ROWS = 5_000
+_BROWSE_BYTES = 32 << 20
+
+_Claim = tuple[str, int]
+"""`reserved_at` and id of a claimed row; an empty text and the id of a failed one."""
+
+
+class SqlBinding(Binding):
+    """A SQL database with InitPHP's tables, which are created where they are missing.
+
+    Args:
+        config: what to connect to.
+        clock: epoch seconds by which claims and delays are reckoned; as in InitPHP, the client's.
+    """
+
+    name = "sql"
+    capabilities = Capabilities(
+        claim_batch=10_000,
+        publish_batch=10_000,
+        durable_receipts=True,
+        publish_once=True,
+        max_delay=None,
+        browse="exact",
+        ordered=True,
+    )
+
+    def __init__(self, config: BindingConfig, *, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(config)
+        options = SqlOptions.parse(config)
+        self._tables = Tables(options.table, options.failed_table)
+        self._database = Database(options.url, self._tables.metadata)
+        self._zone = options.time_zone
+        self._retry_after = options.retry_after
+        self._clock = clock
+        # A claim counts from the second that has begun.
+        self.lease = options.retry_after - 1.0
+
+    def backlog(self, queue: str) -> int:
+        """Rows that are due and not reserved, or whose reservation lapsed: a scan of the reserve index."""
+        table = self._table(queue)
+        ready = (*self._named(table, queue), *self._ready(queue, self._clock()))
+        with self._database.reading() as connection:
+            return connection.execute(select(func.count()).select_from(table).where(*ready)).scalar_one()
+
+    def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
+        """By setting `reserved_at`, in the order of the reserve index: when due, then as published."""
+        if _is_failed(queue):
+            raise BrokerError(
+                f"{self._database.address}: queue '{queue}' is in the failed table, which has no reservation "
+                "columns: read it with spark.read, and redrive its messages"
+            )
+        return self._database.write(lambda connection: self._claimed(connection, queue, messages, max_bytes))
+
+    def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
+        """Rows that still carry the `reserved_at` of the claim; rows of the failed table by id alone."""
+        return self._settle(self._table(queue), deliveries, delete)
+
+    def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
+        """By clearing `reserved_at`, so that the messages have their former places in the queue."""
+        if not _is_failed(queue):
+            self._settle(self._tables.jobs, deliveries, lambda jobs: update(jobs).values(reserved_at=None))
+
+    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+        """In one transaction; `urn`, `trace_id` and `attempts` mirror the body, however bad it is."""
+        rows = list(
+            self._failed_rows(queue, messages) if _is_failed(queue) else self._job_rows(queue, messages)
+        )
+
+        def append(connection: Connection) -> int:
+            if marker is not None and not self._mark(connection, marker):
+                return 0
+            if rows:
+                connection.execute(insert(self._table(queue)), rows)
+            return len(rows)
+
+        return self._database.write(append)
+
+    def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
+        """By id, up to the newest row at the start; receipts only for the failed table."""
+        table, seen = self._table(queue), 0
+        with self._database.reading() as connection:
+            newest = connection.scalar(select(func.max(table.c.id))) or 0
+        while seen < newest:
+            rows, seen = self._browsed(queue, seen, newest)
+            yield self._received(rows, [f" {row[0]}".encode() for row in rows] if _is_failed(queue) else None)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._database.close()
+
+    def claimable(self, queue: str) -> bool:
+        """Not in the failed table, which has no reservation columns."""
+        return not _is_failed(queue)
+
+    @classmethod
+    def dead_letter_name(cls, queue: str, style: DeadLetterStyle) -> str:
+        """`<queue>.dlq`, or `failed/<queue>`: the rows of the failed table with that queue."""
+        return f"{queue}.dlq" if style == "babelqueue" else f"{_FAILED}{queue}"
+
+    def _table(self, queue: str) -> Table:
+        return self._tables.failed if _is_failed(queue) else self._tables.jobs
+
+    def _ready(self, queue: str, seconds: float) -> tuple[ColumnElement[bool], ...]:
+        if _is_failed(queue):
+            return ()
+        jobs = self._tables.jobs
+        lapsed = jobs.c.reserved_at <= times.written_before(seconds, self._retry_after, self._zone)
+        return (
+            jobs.c.available_at <= times.written(seconds, self._zone),
+            or_(jobs.c.reserved_at.is_(None), lapsed),
+        )
+
+    def _named(self, table: Table, queue: str) -> tuple[ColumnElement[bool], ...]:
+        return self._database.dialect.named(table.c.queue, _original(queue))
+
+    def _claimed(self, connection: Connection, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
+        jobs, seconds = self._tables.jobs, self._clock()
+        # The columns of the reserve index: a claim costs the same however long the queue is.
+        order = (jobs.c.available_at, jobs.c.reserved_at, jobs.c.id)
+        ready = (*self._named(jobs, queue), *self._ready(queue, seconds))
+        wanted = select(jobs.c.id).where(*ready).order_by(*order).with_for_update(skip_locked=True)
+        rows = self._taken(connection, jobs, wanted, messages, max_bytes)
+        reserved_at = times.written(seconds, self._zone)
+        ids = [row[0] for row in rows]
+        self._database.change(connection, update(jobs).values(reserved_at=reserved_at), ids)
+        return self._received(rows, [f"{reserved_at} {row}".encode() for row in ids])
+
+    def _browsed(self, queue: str, seen: int, newest: int) -> tuple[list[Any], int]:
+        """Rows after `seen`, and the id up to which there are no others."""
+        table, dialect = self._table(queue), self._database.dialect
+        wanted = (
+            dialect.named_aside(table.c.queue, _original(queue)),
+            table.c.id > seen,
+            table.c.id <= newest,
+        )
+        ready = select(table.c.id).where(*wanted, *self._ready(queue, self._clock())).order_by(table.c.id)
+        with self._database.reading() as connection:
+            rows = self._taken(connection, table, ready, _BROWSE_ROWS, _BROWSE_BYTES)
+        there = [row for row in rows if row[1] is not None]  # others may have taken some meanwhile
+        return there, rows[-1][0] if rows else newest
+
+    def _taken(
+        self, connection: Connection, table: Table, ids: Select[Any], rows: int, max_bytes: int
+    ) -> list[Any]:
+        """The first rows of a selection: id, payload, `created_at` as it stands, whether it had been claimed.
+
+        A payload above the mean that the limits allow comes by a second statement, so that what is fetched
+        stays within `max_bytes`, or is one payload.
+        """
+        dialect = self._database.dialect
+        size, payload = dialect.size(table.c.payload), dialect.payload(table.c.payload)
+        small = case((size <= max_bytes // rows, payload), else_=null())
+        reserved = table.c.reserved_at.is_not(None) if "reserved_at" in table.c else null()
+        redelivered = case((reserved, True), else_=null())  # a release leaves no trace
+        selected = ids.add_columns(size, small, cast(table.c.created_at, String), redelivered).limit(rows)
+        found = _within(connection.execute(selected), max_bytes)
+        large = [row[0] for row in found if row[2] is None]
+        payloads = self._database.payloads(connection, table, large)
+        return [
+            (row, payloads.get(row) if body is None else body, created_at, claimed)
+            for row, _, body, created_at, claimed in found
+        ]
+
+    def _received(self, rows: list[Any], receipts: list[bytes] | None) -> pa.RecordBatch:
+        ids, bodies, created, redelivered = zip(*rows, strict=True) if rows else ((), (), (), ())
+        return deliveries(
+            len(rows),
+            body=pa.array(bodies, pa.binary()),
+            id=pa.array(ids, pa.int64()),
+            redelivered=pa.array(redelivered, pa.bool_()),
+            enqueued_at=times.read(pa.array(created, pa.string()), self._zone),
+            receipt=receipts,
+        )
+
+    def _settle(
+        self, table: Table, deliveries: pa.RecordBatch, change: Callable[[Table], Delete | Update]
+    ) -> pa.BooleanArray:
+        """Change the rows whose claims are still ours; true for those."""
+        claims = [_claim(receipt) for receipt in deliveries.column("receipt").to_pylist()]
+
+        def settle(connection: Connection) -> set[_Claim]:
+            held: set[_Claim] = set()
+            for reserved_at, ids in _by_time(claims).items():
+                ours = [self._database.dialect.held(table.c.reserved_at, reserved_at)] if reserved_at else []
+                changed = self._database.changed(connection, change(table), ids, *ours)
+                held.update((reserved_at, row) for row in changed)
+            return held
+
+        held = self._database.write(settle)
+        return pa.array([claim in held for claim in claims], pa.bool_())
+
+    def _mark(self, connection: Connection, marker: str) -> bool:
+        """Whether the marker is new; forgets old ones."""
+        published, seconds = self._tables.published, self._clock()
+        kept = times.written(seconds - _MARKERS_KEPT, self._zone)
+        connection.execute(delete(published).where(published.c.created_at < kept))
+        try:
+            created_at = times.written(seconds, self._zone)
+            connection.execute(insert(published).values(marker=marker, created_at=created_at))
+        except IntegrityError:
+            return False
+        return True
+
+    def _job_rows(self, queue: str, messages: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+        seconds = self._clock()
+        now = times.written(seconds, self._zone)
+        delays = pc.fill_null(messages.column("delay"), 0).to_pylist()
+        due = {delay: times.written_due(seconds, delay, self._zone) for delay in set(delays)}
+        bodies = messages.column("body")
+        for mirror, delay in zip(self._mirrors(bodies, decode(bodies)), delays, strict=True):
+            mirror.update(queue=queue, available_at=due[delay], reserved_at=None, created_at=now)
+            yield mirror
+
+    def _failed_rows(self, queue: str, messages: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+        now = times.written(self._clock(), self._zone)
+        bodies = messages.column("body")
+        envelopes = decode(bodies)
+        reasons = pc.struct_field(envelopes.column("dead_letter"), "reason").to_pylist()
+        for mirror, reason in zip(self._mirrors(bodies, envelopes), reasons, strict=True):
+            known = _mirror(reason or "failed", REASON_LENGTH)
+            mirror.update(queue=_original(queue), reason=known, failed_at=now, created_at=now)
+            yield mirror
+
+    def _mirrors(self, bodies: pa.BinaryArray, envelopes: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+        """Payloads, and the columns which repeat what stands in them."""
+        columns = (bodies, *(envelopes.column(name) for name in ("job", "trace_id", "attempts")))
+        values = zip(*(column.to_pylist() for column in columns), strict=True)
+        for row, (body, job, trace_id, attempts) in enumerate(values):
+            yield {
+                "urn": _mirror(job, URN_LENGTH),
+                "trace_id": _mirror(trace_id, TRACE_LENGTH) if trace_id and trace_id.strip() else None,
+                "attempts": attempts or 0,
+                "payload": self._stored(body, row, len(bodies)),
+            }
+
+    def _stored(self, body: bytes, row: int, rows: int) -> str | bytes:
+        try:
+            return self._database.dialect.stored(body)
+        except ValueError as reason:
+            raise BrokerError(
+                f"{self._database.address}: message {row + 1} of {rows} {reason}, which its tables cannot "
+                "hold; nothing was published: write such bytes as base64 in the JSON, or use another broker"
+            ) from None
+
+
+def _is_failed(queue: str) -> bool:
+    return queue.startswith(_FAILED)
+
+
+def _original(queue: str) -> str:
+    return queue.removeprefix(_FAILED)
+
+
+def _within(rows: Iterable[Any], max_bytes: int) -> list[Any]:
+    """The first row, and those after it as long as their sizes fit together."""
+    taken: list[Any] = []
+    size = 0
+    for row in rows:
+        size += row[1]
+        if taken and size > max_bytes:
+            break
+        taken.append(row)
+    return taken
+
+
+def _mirror(text: str | None, length: int) -> str:
+    """As much of a text as its column takes; PostgreSQL takes no NUL."""
+    return (text or "").replace("\0", "")[:length]
+
+
+def _claim(receipt: bytes) -> _Claim:
+    reserved_at, _, row = receipt.decode().rpartition(" ")
+    return reserved_at, int(row)
+
+
+def _by_time(claims: list[_Claim]) -> dict[str, list[int]]:
+    grouped: defaultdict[str, list[int]] = defaultdict(list)
+    for reserved_at, row in claims:
+        grouped[reserved_at].append(row)
+    return grouped
