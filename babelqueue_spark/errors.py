@@ -1,25 +1,98 @@
-"""The errors a user of the connector can meet; each message says what to do and holds no secret."""
+"""The errors of the connector. Each message is one line that says what to do, and holds no secret.
+
+    BabelQueueError
+    ├── OptionError (also a ValueError)
+    ├── BrokerError
+    │   ├── BrokerAuthenticationError
+    │   ├── BrokerUnreachableError
+    │   ├── BrokerFullError
+    │   ├── QueueNotFoundError
+    │   └── MessageTooLargeError
+    └── JournalError
+        ├── JournalTakenOverError
+        └── DataLossError
+            └── LogEndedError
+
+Each class has a `condition`: a stable name that a program can compare. It begins the message, as in Spark's
+own errors, and orders the troubleshooting page.
+"""
+
+from typing import ClassVar
 
 
 class BabelQueueError(Exception):
     """Base of every error the connector raises on purpose."""
 
+    condition: ClassVar[str] = "BABELQUEUE_ERROR"
+
+    @property
+    def text(self) -> str:
+        """The message without its condition."""
+        return super().__str__()
+
+    def __str__(self) -> str:
+        return f"[{self.condition}] {self.text}"
+
 
 class OptionError(BabelQueueError, ValueError):
-    """An option is unknown, missing, or has a value that cannot be used."""
+    """An option is unknown, missing, or has an invalid value."""
+
+    condition = "BABELQUEUE_INVALID_OPTION"
 
 
 class BrokerError(BabelQueueError):
-    """The broker refused, or could not be reached."""
+    """The broker refused a request for another reason than those of the classes below."""
+
+    condition = "BABELQUEUE_BROKER_FAILED"
+
+
+class BrokerAuthenticationError(BrokerError):
+    """The broker refused the login, or the user lacks a permission. Retrying does not help."""
+
+    condition = "BABELQUEUE_BROKER_AUTHENTICATION"
+
+
+class BrokerUnreachableError(BrokerError):
+    """The broker cannot be reached, does not answer in time, or the connection was lost. A retry may help."""
+
+    condition = "BABELQUEUE_BROKER_UNREACHABLE"
+
+
+class BrokerFullError(BrokerError):
+    """The broker has no memory, disk or quota left, or throttles. A retry may help."""
+
+    condition = "BABELQUEUE_BROKER_FULL"
+
+
+class QueueNotFoundError(BrokerError):
+    """The queue, topic, exchange or database does not exist, and the connector may not create it."""
+
+    condition = "BABELQUEUE_QUEUE_NOT_FOUND"
+
+
+class MessageTooLargeError(BrokerError):
+    """A message is larger than the broker takes."""
+
+    condition = "BABELQUEUE_MESSAGE_TOO_LARGE"
 
 
 class JournalError(BabelQueueError):
-    """The journal cannot be used: its storage, its owner or its content."""
+    """The journal's storage or content cannot be used."""
+
+    condition = "BABELQUEUE_JOURNAL_FAILED"
+
+
+class JournalTakenOverError(JournalError):
+    """Another query owns the journal now."""
+
+    condition = "BABELQUEUE_JOURNAL_TAKEN_OVER"
 
 
 class DataLossError(JournalError):
     """Spark asks for messages that neither the journal nor the log holds any more."""
 
+    condition = "BABELQUEUE_DATA_LOSS"
+
 
 class LogEndedError(DataLossError):
-    """A log ends before an offset that it once had; what it has was read."""
+    """A log ends before an offset that it once had; the messages that remain were read."""

@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelqueue_spark.errors import JournalError
+from babelqueue_spark.errors import JournalError, JournalTakenOverError
 from babelqueue_spark.journal.stores import Store, open_store
 
 FORMAT = 1
@@ -217,10 +217,10 @@ class Journal:
         self._remove_cleaned(self.state().cleaned)
 
     def check_owner(self) -> None:
-        """`JournalError` when another query has taken the journal over since `take_over`."""
+        """`JournalTakenOverError` when another query has taken the journal over since `take_over`."""
         owner = json.loads(self._store.read("owner.json") or b"{}")
         if self._owner is None or owner.get("owner") != self._owner:
-            raise JournalError(
+            raise JournalTakenOverError(
                 f"journal {self.location} was taken over by another query (host {owner.get('host')}, "
                 f"process {owner.get('pid')}, since {owner.get('since')}): a journal serves one query; "
                 "stop one of the two or give it a journalLocation of its own"

@@ -37,7 +37,7 @@ import pytest
 
 from babelqueue_spark.bindings import DELIVERIES, OUTGOING, BaseBinding, Binding, BindingConfig, LogBinding
 from babelqueue_spark.bindings.batches import empty_deliveries
-from babelqueue_spark.errors import BrokerError, DataLossError, OptionError
+from babelqueue_spark.errors import BrokerError, BrokerUnreachableError, DataLossError, OptionError
 from babelqueue_spark.worker.rows import VERSION_HEADERS
 from tests.streams import envelope
 
@@ -70,6 +70,8 @@ class Contract:
     """Bytes of the largest body that must come back."""
     verbs: ClassVar[Sequence[Callable[[Any], Any]]] = ()
     """Calls of a binding that reach its broker, beside those that all have."""
+    unreachable_error: ClassVar[type[BrokerError]] = BrokerUnreachableError
+    """What a verb of the `unreachable` broker raises."""
     queue_suffixes: ClassVar[Sequence[str]] = (" eu", "-ß-注文", ":a:b", ".v2", "_%", "'\"", "{tag}")
     """What queue names may hold."""
 
@@ -262,7 +264,7 @@ class Contract:
             lambda binding: binding.publish(queue, outgoing([b"x"])),
         ]
         for verb in [*verbs, *self.verbs]:
-            with self.binding_class(unreachable) as binding, pytest.raises(BrokerError) as caught:
+            with self.binding_class(unreachable) as binding, pytest.raises(self.unreachable_error) as caught:
                 verb(binding)
             assert_safe(caught.value)
 

@@ -4,6 +4,7 @@ import pytest
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.sql import SqlBinding
+from babelqueue_spark.errors import BrokerError
 from tests.contract.suite import SECRET, BindingContract
 from tests.servers.mariadb import MariaDbServer
 from tests.servers.postgresql import PostgresServer
@@ -11,6 +12,7 @@ from tests.servers.postgresql import PostgresServer
 
 class TestSqlite(BindingContract):
     binding_class = SqlBinding
+    unreachable_error = BrokerError  # a password in the URL, which a file does not take
     shortest_timeout = 2.0
 
     @pytest.fixture

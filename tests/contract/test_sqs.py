@@ -8,6 +8,7 @@ import pytest
 
 from babelqueue_spark.bindings import Binding, BindingConfig
 from babelqueue_spark.bindings.sqs import SqsBinding
+from babelqueue_spark.errors import BrokerError
 from tests.contract.suite import (
     MIB,
     SECRET,
@@ -68,6 +69,8 @@ class TestSqsFifo(TestSqs):
     So the tests that hold one claim while they make another settle the first before; and equal bodies
     without a `meta.id` are one message.
     """
+
+    unreachable_error = BrokerError  # the suite asks for a queue whose name is not a FIFO queue's
 
     @pytest.fixture
     def config(self, elasticmq_server: ElasticMqServer) -> BindingConfig:

@@ -41,7 +41,7 @@ def test_a_broker_stops_and_comes_back(
         server.stop()
         with pytest.raises(StreamingQueryException) as caught:
             assert query.awaitTermination(WAIT), "the query did not notice"
-        assert re.search(rf"BrokerError: .*{name} at \S*{server.address}", str(caught.value))
+        assert re.search(rf"Broker\w*Error: .*{name} at \S*{server.address}", str(caught.value))
         server.start()
         query = start()
         eventually(lambda: sum(map(len, arrived.values())) >= MESSAGES or query.exception(), WAIT)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from proton import Delivery
 
-from babelqueue_spark.bindings.artemis.client import ArtemisClient, advice
+from babelqueue_spark.bindings.artemis.client import ArtemisClient, advice_on
 from babelqueue_spark.bindings.artemis.connection import Connection, Inbox
 from babelqueue_spark.bindings.artemis.messages import Found, encoded, numbers, received
 from babelqueue_spark.bindings.artemis.options import ArtemisOptions
@@ -106,7 +106,7 @@ class ArtemisBinding(Binding):
             finally:
                 connection.detach(sender)
         if refused:
-            reasons = "; ".join(Counter(map(advice, refused)))
+            reasons = "; ".join(Counter(advice_on(each).text for each in refused))
             raise self._client.error(f"of {total} messages {len(refused)} were not taken: {reasons}", queue)
         return total
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from babelqueue_spark.bindings.advice import Advice, denied, failed, full, not_found, unreachable
 from babelqueue_spark.bindings.artemis.connection import BLOCKED, Connection
 from babelqueue_spark.bindings.artemis.management import Management
 from babelqueue_spark.bindings.artemis.options import ArtemisOptions
@@ -17,15 +18,19 @@ from babelqueue_spark.errors import BrokerError
 _TICK_SECONDS = 5.0
 
 _ADVICE = {
-    BLOCKED: "it takes no messages: the address or the broker's disk is full",
-    UNNAMED: "it did not say why",
-    "amqp:connection:forced": "it closed the connection, as a broker that shuts down: try again later",
-    "amqp:connection:framing-error": "what answers there does not speak AMQP 1.0: check host and port",
-    "amqp:link:detach-forced": "it closed the link: was the queue deleted?",
-    "amqp:not-found": "the queue does not exist, and may not be created: create it first, ANYCAST",
-    "amqp:resource-deleted": "the queue was deleted",
-    "amqp:resource-limit-exceeded": "the connection was silent for too long, or the address is full",
-    "amqp:unauthorized-access": "check user and password, and what the user may do",
+    BLOCKED: full("it takes no messages: the address or the broker's disk is full"),
+    UNNAMED: failed("it did not say why"),
+    "amqp:connection:forced": unreachable(
+        "it closed the connection, as a broker that shuts down: retry later"
+    ),
+    "amqp:connection:framing-error": unreachable(
+        "what answers there does not speak AMQP 1.0: check host and port"
+    ),
+    "amqp:link:detach-forced": failed("it closed the link: was the queue deleted?"),
+    "amqp:not-found": not_found("the queue does not exist, and may not be created: create it first, ANYCAST"),
+    "amqp:resource-deleted": not_found("the queue was deleted"),
+    "amqp:resource-limit-exceeded": full("the connection was silent for too long, or the address is full"),
+    "amqp:unauthorized-access": denied("check user and password, and what the user may do"),
 }
 
 
@@ -56,7 +61,8 @@ class ArtemisClient:
                 connection = self._connection
                 if connection is not None and (isinstance(error, OSError) or connection.closed):
                     self._drop()
-                raise self.error(advice(error), queue) from None
+                advice = advice_on(error)
+                raise self.error(advice.text, queue, advice.error) from None
 
     def ready(self, queue: str) -> int | None:
         """Messages that are ready, as the broker's management tells; None where it does not tell."""
@@ -73,9 +79,9 @@ class ArtemisClient:
                 self._managed = False
                 return None
 
-    def error(self, text: str, queue: str) -> BrokerError:
+    def error(self, text: str, queue: str, kind: type[BrokerError] = BrokerError) -> BrokerError:
         """An error that names the broker and the queue."""
-        return BrokerError(f"Artemis at {self._options.address}: queue '{queue}': {text}")
+        return kind(f"Artemis at {self._options.address}: queue '{queue}': {text}")
 
     def close(self) -> None:
         """Close the connection; idempotent."""
@@ -109,15 +115,15 @@ class ArtemisClient:
                     connection.refresh()
 
 
-def advice(error: AmqpError | OSError) -> str:
+def advice_on(error: AmqpError | OSError) -> Advice:
     """What to do about an error of the connection or of the broker."""
     if isinstance(error, ssl.SSLError):
-        return "TLS failed: check the certificates and artemis.ssl_ca_certs"
+        return unreachable("TLS failed: check the certificates and artemis.ssl_ca_certs")
     if isinstance(error, TimeoutError):
-        return "it did not answer in time: check host, port and TLS, or raise artemis.timeout"
+        return unreachable("it did not answer in time: check host, port and TLS, or raise artemis.timeout")
     if isinstance(error, ConnectionRefusedError | socket.gaierror):
-        return "it cannot be reached: check host, port and TLS"
+        return unreachable("it cannot be reached: check host, port and TLS")
     if isinstance(error, OSError):
-        return "the connection was lost"
-    known = _ADVICE.get(error.name, f"it refused what was asked ({error.name})")
-    return f"{known} ({error.text})" if error.text else known
+        return unreachable("the connection was lost")
+    known = _ADVICE.get(error.name, failed(f"it refused what was asked ({error.name})"))
+    return known._replace(text=f"{known.text} ({error.text})") if error.text else known

@@ -22,6 +22,7 @@ from confluent_kafka import (
     admin,
 )
 
+from babelqueue_spark.bindings.advice import denied, failed, not_found, too_large, unreachable
 from babelqueue_spark.bindings.kafka.messages import Record
 from babelqueue_spark.bindings.kafka.options import KafkaOptions
 from babelqueue_spark.errors import BrokerError, DataLossError, LogEndedError
@@ -38,30 +39,48 @@ _RETRY_SECONDS = 0.5
 
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 _ADVICE = {
-    KafkaError._AUTHENTICATION: "it refused the login: check kafka.sasl.mechanism, its username and password",
-    KafkaError._SSL: "TLS failed: check kafka.security.protocol and the certificates of kafka.ssl.*",
-    KafkaError._RESOLVE: "its host name is unknown: check the URL",
-    KafkaError._TRANSPORT: "it cannot be reached: check host, port and kafka.security.protocol",
-    KafkaError._ALL_BROKERS_DOWN: "it cannot be reached: check host, port and kafka.security.protocol",
-    KafkaError._TIMED_OUT: "it did not answer in time: check host and port, or raise kafka.timeout_seconds",
-    KafkaError._MSG_TIMED_OUT: "it did not confirm in time: check its replicas, or raise "
-    "kafka.timeout_seconds",
-    KafkaError._UNKNOWN_TOPIC: "the topic does not exist, and the broker may not create it: create it first",
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "the topic does not exist, and the broker may not create it: create it "
-    "first",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "this login may not do that: allow it to read, write and describe "
-    "the topic",
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "this login may not use the group: allow it, or set "
-    "kafka.group.id",
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this login may not use transactions: allow it those "
-    "whose id begins with babelqueue-",
-    KafkaError.MSG_SIZE_TOO_LARGE: "a message is larger than the topic takes (max.message.bytes): raise that "
-    "and kafka.message.max.bytes, or keep large data elsewhere and send its address",
-    **dict.fromkeys(
-        _FENCED, "another writer goes on writing the same: is a query running twice on one checkpoint?"
+    KafkaError._AUTHENTICATION: denied(
+        "it refused the login: check kafka.sasl.mechanism, its username and password"
     ),
-    KafkaError.TOPIC_EXCEPTION: "the topic's name holds what Kafka does not allow: use letters, digits, "
-    "'.', '_' and '-'",
+    KafkaError._SSL: unreachable(
+        "TLS failed: check kafka.security.protocol and the certificates of kafka.ssl.*"
+    ),
+    KafkaError._RESOLVE: unreachable("its host name is unknown: check the URL"),
+    KafkaError._TRANSPORT: unreachable("it cannot be reached: check host, port and kafka.security.protocol"),
+    KafkaError._ALL_BROKERS_DOWN: unreachable(
+        "it cannot be reached: check host, port and kafka.security.protocol"
+    ),
+    KafkaError._TIMED_OUT: unreachable(
+        "it did not answer in time: check host and port, or raise kafka.timeout_seconds"
+    ),
+    KafkaError._MSG_TIMED_OUT: unreachable(
+        "it did not confirm in time: check its replicas, or raise kafka.timeout_seconds"
+    ),
+    KafkaError._UNKNOWN_TOPIC: not_found(
+        "the topic does not exist, and the broker may not create it: create it first"
+    ),
+    KafkaError.UNKNOWN_TOPIC_OR_PART: not_found(
+        "the topic does not exist, and the broker may not create it: create it first"
+    ),
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: denied(
+        "this login may not do that: allow it to read, write and describe the topic"
+    ),
+    KafkaError.GROUP_AUTHORIZATION_FAILED: denied(
+        "this login may not use the group: allow it, or set kafka.group.id"
+    ),
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: denied(
+        "this login may not use transactions: allow it those whose id begins with babelqueue-"
+    ),
+    KafkaError.MSG_SIZE_TOO_LARGE: too_large(
+        "a message is larger than the topic takes (max.message.bytes): raise that "
+        "and kafka.message.max.bytes, or keep large data elsewhere and send its address"
+    ),
+    **dict.fromkeys(
+        _FENCED, failed("another writer writes the same: is a query running twice on one checkpoint?")
+    ),
+    KafkaError.TOPIC_EXCEPTION: failed(
+        "the topic's name holds what Kafka does not allow: use letters, digits, '.', '_' and '-'"
+    ),
 }
 _MOVING = (
     KafkaError.NOT_COORDINATOR,
@@ -130,8 +149,8 @@ class KafkaClient:
             while True:
                 try:
                     return self._transact(topic, records, f"babelqueue-{writer}", name)
-                except KafkaException as failed:
-                    if not _passing(failed.args[0]) or time.monotonic() > deadline:
+                except KafkaException as raised:
+                    if not _passing(raised.args[0]) or time.monotonic() > deadline:
                         raise
                     threading.Event().wait(_RETRY_SECONDS)
 
@@ -141,9 +160,9 @@ class KafkaClient:
             places = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
             self._member().commit(offsets=places, asynchronous=False)
 
-    def error(self, text: str, topic: str) -> BrokerError:
+    def error(self, text: str, topic: str, kind: type[BrokerError] = BrokerError) -> BrokerError:
         """An error that names the broker and the topic."""
-        return BrokerError(f"Kafka at {self._options.servers}: topic '{topic}': {text}")
+        return kind(f"Kafka at {self._options.servers}: topic '{topic}': {text}")
 
     def close(self) -> None:
         """Close connections; idempotent."""
@@ -302,14 +321,16 @@ class KafkaClient:
         """Turns the client's errors into ours."""
         try:
             yield
-        except KafkaException as failed:
+        except KafkaException as raised:
             if self._idle is not None:
                 self._idle.poll(0)  # else it does not say why it cannot connect
-            error = failed.args[0]
+            error = raised.args[0]
             advice = _ADVICE.get(self._cause or error.code()) or _ADVICE.get(error.code())
-            raise self.error(advice or f"the client failed with {error.name()}", topic) from None
+            advice = advice or failed(f"the client failed with {error.name()}")
+            raise self.error(advice.text, topic, advice.error) from None
         except TimeoutError:
-            raise self.error(_ADVICE[KafkaError._TIMED_OUT], topic) from None
+            late = _ADVICE[KafkaError._TIMED_OUT]
+            raise self.error(late.text, topic, late.error) from None
 
 
 def _passing(error: KafkaError) -> bool:

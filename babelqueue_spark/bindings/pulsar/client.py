@@ -16,6 +16,7 @@ from urllib.request import Request, urlopen
 
 import pulsar
 
+from babelqueue_spark.bindings.advice import denied, failed, full, not_found, too_large, unreachable
 from babelqueue_spark.bindings.pulsar.cursor import Cursor
 from babelqueue_spark.bindings.pulsar.messages import Entry
 from babelqueue_spark.bindings.pulsar.options import PulsarOptions
@@ -25,25 +26,32 @@ _UNCONFIRMED = 5_000
 _SEND_MILLISECONDS = 30_000
 
 _ADVICE = {
-    "AuthenticationError": "it refused the login: check pulsar.token, or the client's certificate",
-    "AuthorizationError": "this role may not do that: allow it to produce and consume on the topic",
-    "BrokerMetadataError": "its metadata store does not answer: try again",
-    "BrokerPersistenceError": "it cannot store: check its bookies",
-    "ConnectError": "it cannot be reached: check host, port and TLS",
-    "ConsumerBusy": "the subscription is of another type: use a Shared one, or another pulsar.subscription",
-    "InvalidTopicName": "this cannot be the name of a topic",
-    "LookupError": "it does not find the topic's broker: check that the tenant and the namespace exist",
-    "MessageTooBig": "a message is larger than the broker takes (maxMessageSize, 5 MiB by default): keep "
-    "large data elsewhere and send its address",
-    "NotConnected": "the connection was lost",
-    "ProducerBlockedQuotaExceededError": "the backlog quota is used up: consume, or raise it",
-    "ProducerBlockedQuotaExceededException": "the backlog quota is used up: consume, or raise it",
-    "ProducerQueueIsFull": "it takes messages too slowly",
-    "Timeout": "it did not answer in time: check host, port and login, or raise "
-    "pulsar.operation_timeout_seconds",
-    "TooManyLookupRequestException": "it has too many lookups to do: try again",
-    "TopicNotFound": "the topic does not exist, and the broker may not create it: create it first",
-    "TopicTerminated": "the topic was terminated: it takes no more messages",
+    "AuthenticationError": denied("it refused the login: check pulsar.token, or the client's certificate"),
+    "AuthorizationError": denied("this role may not do that: allow it to produce and consume on the topic"),
+    "BrokerMetadataError": unreachable("its metadata store does not answer: retry"),
+    "BrokerPersistenceError": full("it cannot store: check its bookies"),
+    "ConnectError": unreachable("it cannot be reached: check host, port and TLS"),
+    "ConsumerBusy": failed(
+        "the subscription is of another type: use a Shared one, or another pulsar.subscription"
+    ),
+    "InvalidTopicName": failed("this cannot be the name of a topic"),
+    "LookupError": not_found(
+        "it does not find the topic's broker: check that the tenant and the namespace exist"
+    ),
+    "MessageTooBig": too_large(
+        "a message is larger than the broker takes (maxMessageSize, 5 MiB by default): keep "
+        "large data elsewhere and send its address"
+    ),
+    "NotConnected": unreachable("the connection was lost"),
+    "ProducerBlockedQuotaExceededError": full("the backlog quota is used up: consume, or raise it"),
+    "ProducerBlockedQuotaExceededException": full("the backlog quota is used up: consume, or raise it"),
+    "ProducerQueueIsFull": full("it takes messages too slowly"),
+    "Timeout": unreachable(
+        "it did not answer in time: check host, port and login, or raise pulsar.operation_timeout_seconds"
+    ),
+    "TooManyLookupRequestException": unreachable("it has too many lookups to do: retry"),
+    "TopicNotFound": not_found("the topic does not exist, and the broker may not create it: create it first"),
+    "TopicTerminated": failed("the topic was terminated: it takes no more messages"),
 }
 
 
@@ -97,7 +105,7 @@ class PulsarClient:
                 )
         refused = outcome.refused()
         if refused:
-            reasons = ", ".join(_ADVICE.get(name, name) for name in sorted(refused))
+            reasons = ", ".join(_ADVICE.get(name, failed(name)).text for name in sorted(refused))
             raise self.error(f"{refused.total()} messages were not confirmed: {reasons}", queue)
         return outcome.expected
 
@@ -151,9 +159,9 @@ class PulsarClient:
             finally:
                 reader.close()
 
-    def error(self, text: str, queue: str) -> BrokerError:
+    def error(self, text: str, queue: str, kind: type[BrokerError] = BrokerError) -> BrokerError:
         """An error that names the broker and the topic."""
-        return BrokerError(f"Pulsar at {self._options.address}: topic '{queue}': {text}")
+        return kind(f"Pulsar at {self._options.address}: topic '{queue}': {text}")
 
     def close(self) -> None:
         """Close connections; idempotent."""
@@ -170,7 +178,8 @@ class PulsarClient:
             yield
         except pulsar.PulsarException as error:
             name = type(error).__name__
-            raise self.error(_ADVICE.get(name, f"the client failed with {name}"), queue) from None
+            advice = _ADVICE.get(name, failed(f"the client failed with {name}"))
+            raise self.error(advice.text, queue, advice.error) from None
 
     def _topic(self, queue: str) -> str:
         return queue if "://" in queue else f"{self._options.topic_prefix}{queue}"

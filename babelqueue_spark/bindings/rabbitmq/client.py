@@ -19,11 +19,10 @@ from pika.adapters.select_connection import SelectConnection
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.channel import Channel
 
+from babelqueue_spark.bindings.advice import Advice, denied, failed, full, not_found, too_large, unreachable
 from babelqueue_spark.bindings.rabbitmq.inbox import Inbox
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
-from babelqueue_spark.errors import BrokerError
 
-_NOT_FOUND = 404
 _POLL_SECONDS = 1.0
 _CLOSE_SECONDS = 5.0
 
@@ -31,38 +30,40 @@ Done = Callable[..., None]
 Action = Callable[[Channel, Done], Any]
 
 _CODES = {
-    311: "a message is larger than the server takes: raise its max_message_size",
-    312: "no queue is bound for the routing key: check rabbitmq.exchange and rabbitmq.routing_key",
-    320: "it closed the connection, as a server does that shuts down: try again when it is back",
-    402: "no such exchange: declare it first",
-    403: "this user may not do that: give it permissions on the queue and on the vhost",
-    404: "what it was asked for does not exist",
-    405: "the queue is exclusive to another connection, or locked",
-    406: "it refused what was asked, or a claim was older than its consumer_timeout",
-    530: "the vhost does not exist, or this user may not use it",
+    311: too_large("a message is larger than the server takes: raise its max_message_size"),
+    312: not_found("no queue is bound for the routing key: check rabbitmq.exchange and rabbitmq.routing_key"),
+    320: unreachable("it closed the connection, as a server does that shuts down: retry when it is back"),
+    402: not_found("no such exchange: declare it first"),
+    403: denied("this user may not do that: give it permissions on the queue and on the vhost"),
+    404: not_found("what it was asked for does not exist"),
+    405: failed("the queue is exclusive to another connection, or locked"),
+    406: failed("it refused what was asked, or a claim was older than its consumer_timeout"),
+    530: denied("the vhost does not exist, or this user may not use it"),
 }
 
-_ADVICE: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (
+_ADVICE: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Advice], ...] = (
     (
         (exceptions.ProbableAuthenticationError, exceptions.AuthenticationError),
-        "it refused the login: check user and password",
+        denied("it refused the login: check user and password"),
     ),
-    (exceptions.ProbableAccessDeniedError, "it refused the vhost: check its name and the user's permissions"),
-    (exceptions.ConnectionBlockedTimeout, "it takes no messages: its memory or disk alarm is on"),
+    (
+        exceptions.ProbableAccessDeniedError,
+        denied("it refused the vhost: check its name and the user's permissions"),
+    ),
+    (exceptions.ConnectionBlockedTimeout, full("it takes no messages: its memory or disk alarm is on")),
     (
         exceptions.IncompatibleProtocolError,
-        "what answers there does not speak AMQP 0-9-1: check host and port",
+        unreachable("what answers there does not speak AMQP 0-9-1: check host and port"),
     ),
-    (exceptions.AMQPHeartbeatTimeout, "the connection was lost, for no heartbeat came in time"),
-    (ssl.SSLError, "TLS failed: check the certificates and rabbitmq.ssl_ca_certs"),
-    (exceptions.StreamLostError, "the connection was lost"),
-    (exceptions.ShortStringTooLong, "the name of a queue, exchange or routing key is longer than 255 bytes"),
+    (exceptions.AMQPHeartbeatTimeout, unreachable("the connection was lost, for no heartbeat came in time")),
+    (ssl.SSLError, unreachable("TLS failed: check the certificates and rabbitmq.ssl_ca_certs")),
+    (exceptions.StreamLostError, unreachable("the connection was lost")),
+    (
+        exceptions.ShortStringTooLong,
+        failed("the name of a queue, exchange or routing key is longer than 255 bytes"),
+    ),
 )
-_UNREACHABLE = "it cannot be reached: check host, port and TLS"
-
-
-class NotFoundError(BrokerError):
-    """A queue or an exchange does not exist."""
+_UNREACHABLE = unreachable("it cannot be reached: check host, port and TLS")
 
 
 class Link:
@@ -246,8 +247,8 @@ class Link:
         try:
             yield
         except (exceptions.AMQPError, AMQPConnectorException, OSError) as error:
-            kind = NotFoundError if getattr(error, "reply_code", 0) == _NOT_FOUND else BrokerError
-            raise kind(f"RabbitMQ at {self._options.address}: {_advice(error)}") from None
+            advice = _advice(error)
+            raise advice.error(f"RabbitMQ at {self._options.address}: {advice.text}") from None
 
 
 def _close(connection: SelectConnection) -> None:
@@ -257,13 +258,14 @@ def _close(connection: SelectConnection) -> None:
         connection.ioloop.stop()
 
 
-def _advice(error: BaseException) -> str:
+def _advice(error: BaseException) -> Advice:
     for kind, advice in _ADVICE:
         if any(isinstance(cause, kind) for cause in _causes(error)):
             return advice
     if isinstance(error, (exceptions.ConnectionClosed, exceptions.ChannelClosed)):
         code, text = error.reply_code, " ".join(str(error.reply_text).split())
-        return f"{_CODES.get(code, 'it closed the channel')} ({code} {text})"
+        known = _CODES.get(code, failed("it closed the channel"))
+        return known._replace(text=f"{known.text} ({code} {text})")
     return _UNREACHABLE
 
 

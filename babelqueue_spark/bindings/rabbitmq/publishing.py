@@ -14,10 +14,10 @@ from pika.channel import Channel
 from pika.frame import Method
 from pika.spec import Basic
 
-from babelqueue_spark.bindings.rabbitmq.client import Done, Link, NotFoundError
+from babelqueue_spark.bindings.rabbitmq.client import Done, Link
 from babelqueue_spark.bindings.rabbitmq.messages import properties
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
-from babelqueue_spark.errors import BrokerError
+from babelqueue_spark.errors import BrokerError, QueueNotFoundError
 
 LONGEST_DELAY = 40 * 86_400_000
 _UNCONFIRMED = 2_000
@@ -109,7 +109,7 @@ class Publisher:
             return
         try:
             self._link.call_aside(partial(_declare, queue, passive=True))
-        except NotFoundError:
+        except QueueNotFoundError:
             self._link.call_aside(partial(_declare, queue, durable=True))
         self._declared.add(queue)
 

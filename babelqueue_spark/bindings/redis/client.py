@@ -14,8 +14,8 @@ from redis.backoff import NoBackoff
 from redis.commands.core import Script
 from redis.retry import Retry
 
+from babelqueue_spark.bindings.advice import Advice, denied, failed, full, unreachable
 from babelqueue_spark.bindings.redis.options import RedisOptions
-from babelqueue_spark.errors import BrokerError
 
 _SCRIPTS = {
     "browse": ("common", "browse"),
@@ -30,17 +30,29 @@ _SCRIPTS = {
 }
 
 # A class where redis-py has one, and the code by which an error inside a script is known.
-_ADVICE: tuple[tuple[type[exceptions.RedisError] | None, str, str], ...] = (
-    (exceptions.AuthenticationError, "NOAUTH|WRONGPASS", "it refused the login: check user and password"),
-    (exceptions.NoPermissionError, "NOPERM", "this user may not do that: extend its ACL"),
-    (exceptions.ReadOnlyError, "READONLY", "it is a read-only replica: use the URL of the primary"),
-    (exceptions.OutOfMemoryError, "OOM", "it is out of memory: raise maxmemory, or read its queues empty"),
-    (exceptions.BusyLoadingError, "LOADING", "it is still loading its data: try again later"),
-    (None, "WRONGTYPE", "a key of the queue holds another kind of value: choose another queue"),
-    (None, "CROSSSLOT|MOVED", "it is part of a Redis Cluster, which is not supported: use a single primary"),
-    (exceptions.InvalidResponse, "", "what answers there does not speak Redis: check host, port and TLS"),
-    (exceptions.TimeoutError, "", "it did not answer in time: raise redis.socket_timeout"),
-    (exceptions.ConnectionError, "", "it cannot be reached: check host, port and TLS"),
+_ADVICE: tuple[tuple[type[exceptions.RedisError] | None, str, Advice], ...] = (
+    (
+        exceptions.AuthenticationError,
+        "NOAUTH|WRONGPASS",
+        denied("it refused the login: check user and password"),
+    ),
+    (exceptions.NoPermissionError, "NOPERM", denied("this user may not do that: extend its ACL")),
+    (exceptions.ReadOnlyError, "READONLY", failed("it is a read-only replica: use the URL of the primary")),
+    (exceptions.OutOfMemoryError, "OOM", full("it is out of memory: raise maxmemory, or drain its queues")),
+    (exceptions.BusyLoadingError, "LOADING", unreachable("it is still loading its data: retry later")),
+    (None, "WRONGTYPE", failed("a key of the queue holds another kind of value: choose another queue")),
+    (
+        None,
+        "CROSSSLOT|MOVED",
+        failed("it is part of a Redis Cluster, which is not supported: use a single primary"),
+    ),
+    (
+        exceptions.InvalidResponse,
+        "",
+        unreachable("what answers there does not speak Redis: check host, port and TLS"),
+    ),
+    (exceptions.TimeoutError, "", unreachable("it did not answer in time: raise redis.socket_timeout")),
+    (exceptions.ConnectionError, "", unreachable("it cannot be reached: check host, port and TLS")),
 )
 
 
@@ -87,7 +99,8 @@ class Server:
         try:
             yield
         except exceptions.RedisError as error:
-            raise BrokerError(f"Redis at {self._options.address}: {_advice(error)}") from None
+            advice = _advice(error)
+            raise advice.error(f"Redis at {self._options.address}: {advice.text}") from None
 
 
 @cache
@@ -96,9 +109,9 @@ def _source(script: str) -> str:
     return "\n".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in _SCRIPTS[script])
 
 
-def _advice(error: exceptions.RedisError) -> str:
+def _advice(error: exceptions.RedisError) -> Advice:
     text = str(error)
     for kind, code, advice in _ADVICE:
         if (kind and isinstance(error, kind)) or (code and re.search(code, text)):
             return advice
-    return next(iter(text.splitlines()), type(error).__name__)
+    return failed(next(iter(text.splitlines()), type(error).__name__))

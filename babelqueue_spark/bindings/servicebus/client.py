@@ -26,6 +26,7 @@ from azure.servicebus._common import constants, mgmt_handlers
 from azure.servicebus._pyamqp.error import AMQPException, AuthenticationException
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
+from babelqueue_spark.bindings.advice import Advice, denied, failed, full, not_found, too_large, unreachable
 from babelqueue_spark.bindings.servicebus.options import ServiceBusOptions
 from babelqueue_spark.errors import BrokerError
 
@@ -36,29 +37,37 @@ _GROUP = 500
 _PATIENT_SOCKET = 5.0
 _DEAD_LETTERS = "/$deadletterqueue"
 
-_ADVICE: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (
-    (exceptions.MessagingEntityNotFoundError, "it does not exist: create it, or check its name"),
-    (exceptions.MessagingEntityDisabledError, "it is disabled: enable it"),
+_ADVICE: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Advice], ...] = (
+    (exceptions.MessagingEntityNotFoundError, not_found("it does not exist: create it, or check its name")),
+    (exceptions.MessagingEntityDisabledError, failed("it is disabled: enable it")),
     (
         (exceptions.ServiceBusAuthenticationError, ClientAuthenticationError),
-        "it refused the credentials: check key name and key, or what Azure AD is asked with",
+        denied("it refused the credentials: check key name and key, or what Azure AD is asked with"),
     ),
     (
         exceptions.ServiceBusAuthorizationError,
-        "these credentials may not do that: allow Listen to read and Send to write",
+        denied("these credentials may not do that: allow Listen to read and Send to write"),
     ),
-    (exceptions.ServiceBusQuotaExceededError, "it is full, or has too many connections: read from it"),
+    (exceptions.ServiceBusQuotaExceededError, full("it is full, or has too many connections: read from it")),
     (
         exceptions.ServiceBusServerBusyError,
-        "it throttles requests: lower numPartitions, or ask for more units",
+        full("it throttles requests: lower numPartitions, or ask for more units"),
     ),
-    (exceptions.MessageSizeExceededError, "a message is larger than the namespace takes: send its address"),
-    (exceptions.OperationTimeoutError, "it did not answer in time: raise servicebus.try_timeout"),
+    (
+        exceptions.MessageSizeExceededError,
+        too_large("a message is larger than the namespace takes: send its address"),
+    ),
+    (
+        exceptions.OperationTimeoutError,
+        unreachable("it did not answer in time: raise servicebus.try_timeout"),
+    ),
     (
         (exceptions.ServiceBusConnectionError, exceptions.ServiceBusCommunicationError),
-        "it cannot be reached, or the connection was lost: check namespace, transport and network",
+        unreachable(
+            "it cannot be reached, or the connection was lost: check namespace, transport and network"
+        ),
     ),
-    (ImportError, "a package is missing: pip install websocket-client"),
+    (ImportError, failed("a package is missing: pip install websocket-client")),
 )
 _LOST = (exceptions.MessageLockLostError, exceptions.SessionLockLostError)
 _FAILURES = (AzureError, AMQPException, OSError, ValueError, ImportError)
@@ -196,10 +205,10 @@ class ServiceBusLinks:
             self._senders[queue] = sender.__enter__()
         return self._senders[queue]
 
-    def error(self, text: str, queue: str = "") -> BrokerError:
+    def error(self, text: str, queue: str = "", kind: type[BrokerError] = BrokerError) -> BrokerError:
         """An error that names the broker and the queue."""
         named = f"queue '{queue}': " if queue else ""
-        return BrokerError(f"Service Bus at {self._options.namespace}: {named}{text}")
+        return kind(f"Service Bus at {self._options.namespace}: {named}{text}")
 
     @contextmanager
     def explained(self, queue: str) -> Iterator[None]:
@@ -211,7 +220,8 @@ class ServiceBusLinks:
                 if queue in opened:
                     with suppress(*_FAILURES):
                         opened.pop(queue).close()
-            raise self.error(_advice(error), queue) from None
+            advice = _advice(error)
+            raise self.error(advice.text, queue, advice.error) from None
 
     def close(self) -> None:
         """Close all connections; idempotent."""
@@ -255,11 +265,11 @@ def _credential(options: ServiceBusOptions) -> Any:
     return DefaultAzureCredential(managed_identity_client_id=options.client_id)
 
 
-def _advice(error: BaseException) -> str:
+def _advice(error: BaseException) -> Advice:
     # Not its text, which may hold what a proxy or an identity provider was asked with.
     condition = str(getattr(error, "_condition", "") or "").removesuffix(".")
     if condition == "amqp:not-allowed":
-        return (
+        return failed(
             "it refused the link or the message: set servicebus.sessions where the entity requires sessions, "
             "and only there"
         )
@@ -268,6 +278,5 @@ def _advice(error: BaseException) -> str:
             exceptions.ServiceBusAuthenticationError()
         )  # what the client calls it without a custom endpoint
     known = (advice for kind, advice in _ADVICE if isinstance(error, kind))
-    return next(
-        known, f"the client failed with {type(error).__name__}{f' ({condition})' if condition else ''}"
-    )
+    shown = f" ({condition})" if condition else ""
+    return next(known, failed(f"the client failed with {type(error).__name__}{shown}"))

@@ -13,6 +13,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from babelqueue_spark.bindings.advice import Advice, denied, failed, full, not_found, too_large, unreachable
 from babelqueue_spark.bindings.sql.dialects import LOCK_SECONDS, WRITES, dialect_of
 from babelqueue_spark.errors import BrokerError
 
@@ -24,67 +25,82 @@ _REPEAT_AFTER_SECONDS = (0.02, 0.1, 0.5)
 _ADVICE = (
     (
         "database is locked",
-        "it stayed locked longer than its busy timeout: some program keeps a write transaction open; "
-        "end it, or add ?timeout=<seconds> to the URL",
+        failed(
+            "it stayed locked longer than its busy timeout: some program keeps a write transaction open; "
+            "end it, or add ?timeout=<seconds> to the URL"
+        ),
     ),
     (
         "unable to open database file|readonly database",
-        "the file cannot be opened for writing: its directory must exist on this machine, and both must be "
-        "writable for this user",
+        unreachable(
+            "the file cannot be opened for writing: its directory must exist on this machine, and both must "
+            "be writable for this user"
+        ),
     ),
     (
         "file is not a database|malformed",
-        "the file is damaged, or is no SQLite database: name another in the URL",
+        failed("the file is damaged, or is no SQLite database: name another in the URL"),
     ),
-    ("database or disk is full|No space left", "the disk is full: make room on it"),
+    ("database or disk is full|No space left", full("the disk is full: make room on it")),
     (
         r"password authentication failed|no password supplied|^\((1045|1698),",
-        "it refuses the login: check user and password in the URL",
+        denied("it refuses the login: check user and password in the URL"),
     ),
     (
         r'database ".*" does not exist|^\(1049,',
-        "there is no such database: create it, or name another in the URL",
+        not_found("there is no such database: create it, or name another in the URL"),
     ),
     (
         r"permission denied|must be owner|no pg_hba\.conf entry|^\((1044|1142|1143),",
-        "the user lacks a permission: it needs SELECT, INSERT, UPDATE and DELETE on the tables (on "
-        "PostgreSQL USAGE on their sequences too), and CREATE while tables are missing",
+        denied(
+            "the user lacks a permission: it needs SELECT, INSERT, UPDATE and DELETE on the tables (on "
+            "PostgreSQL USAGE on their sequences too), and CREATE while tables are missing"
+        ),
     ),
     (
         r"too many clients|connection slots|^\((1040|1203|1226),",
-        "it has no connection left: each reader and writer takes one; raise its limit or lower numPartitions",
+        full(
+            "it has no connection left: each reader and writer takes one; raise its limit, or lower "
+            "numPartitions"
+        ),
     ),
     (
         r"certificate (verify failed|file)|valid client certificate|private key file|support SSL"
         r"|\[(SSL|X509): |^\(2026,|^\[Errno 2\] ",
-        "TLS failed: check the files that the URL's query names, and that the server speaks TLS",
+        unreachable("TLS failed: check the files that the URL's query names, and that the server speaks TLS"),
     ),
     (
         r"Connection refused|timeout expired|timed out|resolve host|not known|No route|^\((2002|2003|2005),",
-        "it cannot be reached: check host and port in the URL, that it runs, and the network in between",
+        unreachable(
+            "it cannot be reached: check host and port in the URL, that it runs, and the network in between"
+        ),
     ),
     (
         r"closed the connection|connection is (closed|lost)|terminating connection|starting up|shutting down|"
         r"SSL (SYSCALL|connection has been closed)|Connection reset|^\((2006|2013|2055|4031|1927|1053|0),",
-        "the connection was lost: it is made anew when the task is repeated",
+        unreachable("the connection was lost: a repeated task opens another one"),
     ),
     (
         r"^\(1153,",
-        "a message is larger than the server's max_allowed_packet: raise that on the server",
+        too_large("a message is larger than the server's max_allowed_packet: raise that on the server"),
     ),
     (
         r"Data too long for column 'payload'",
-        "a body is too long for the column 'payload' (InitPHP's TEXT takes 64 KiB); nothing was published: "
-        "ALTER TABLE ... MODIFY payload LONGTEXT NOT NULL suits InitPHP as well",
+        too_large(
+            "a body is too long for the column 'payload' (InitPHP's TEXT takes 64 KiB); nothing was "
+            "published: ALTER TABLE ... MODIFY payload LONGTEXT NOT NULL suits InitPHP as well"
+        ),
     ),
     (
         r"Data too long for column 'queue'|value too long for type character varying",
-        "the name of the queue is too long: the tables take 255 characters",
+        failed("the name of the queue is too long: the tables take 255 characters"),
     ),
     (
         r"Deadlock found|deadlock detected|Lock wait timeout|lock timeout|could not serialize",
-        f"others held the same rows or tables at each of {len(_REPEAT_AFTER_SECONDS) + 1} tries, for up to "
-        f"{LOCK_SECONDS} s each: look for a transaction that somebody left open",
+        failed(
+            f"others held the same rows or tables at each of {len(_REPEAT_AFTER_SECONDS) + 1} tries, for "
+            f"up to {LOCK_SECONDS} s each: look for a transaction that somebody left open"
+        ),
     ),
 )
 
@@ -211,12 +227,13 @@ class Database:
         try:
             yield
         except (SQLAlchemyError, OSError) as error:
-            raise BrokerError(f"{self.address}: {self._advice(error)}") from None
+            advice = self._advice(error)
+            raise advice.error(f"{self.address}: {advice.text}") from None
 
-    def _advice(self, error: Exception) -> str:
+    def _advice(self, error: Exception) -> Advice:
         said = str(error.orig if isinstance(error, DBAPIError) else error)
         for pattern, advice in _ADVICE:
             if re.search(pattern, said):
                 return advice
         line = next(iter(said.splitlines()), type(error).__name__)
-        return line.replace(self._url.password, "***") if self._url.password else line
+        return failed(line.replace(self._url.password, "***") if self._url.password else line)

@@ -16,8 +16,9 @@ from botocore.config import Config
 from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
 from botocore.parsers import ResponseParserError
 
+from babelqueue_spark.bindings.advice import Advice, denied, failed, full, not_found, unreachable
 from babelqueue_spark.bindings.sqs.options import SqsOptions
-from babelqueue_spark.errors import BrokerError
+from babelqueue_spark.errors import BrokerError, BrokerFullError
 
 BATCH = 10
 """Most entries of one request."""
@@ -33,44 +34,71 @@ _MISSING = re.compile("QueueDoesNotExist|NonExistentQueue")
 _BUSY = "Throttl|TooManyRequests|SlowDown"
 _FIRST_PAUSE = 0.2
 
+
+class OverLimitError(BrokerFullError):
+    """As many messages are in flight as the queue allows."""
+
+
 # What the code of an answer matches.
-_REFUSALS: tuple[tuple[str, str], ...] = (
-    ("KMS|Kms", "its encryption key cannot be used ({code}): allow kms:GenerateDataKey and kms:Decrypt"),
-    ("AccessDenied|NotAuthorized|AuthorizationError", "these credentials may not do that: allow {action}"),
+_REFUSALS: tuple[tuple[str, Advice], ...] = (
+    (
+        "KMS|Kms",
+        denied("its encryption key cannot be used ({code}): allow kms:GenerateDataKey and kms:Decrypt"),
+    ),
+    (
+        "AccessDenied|NotAuthorized|AuthorizationError",
+        denied("these credentials may not do that: allow {action}"),
+    ),
     (
         "ExpiredToken|RequestExpired|TimeTooSkewed",
-        "the credentials have expired, or this host's clock is wrong: renew them",
+        denied("the credentials have expired, or this host's clock is wrong: renew them"),
     ),
     (
         "InvalidClientTokenId|UnrecognizedClient|Signature|InvalidAccessKeyId|MissingAuthentication",
-        "it refused the credentials: check access key, secret, token and region",
+        denied("it refused the credentials: check access key, secret, token and region"),
     ),
-    (_MISSING.pattern, "it does not exist: create it, or check name, account and region"),
-    ("QueueDeletedRecently", "it was deleted less than a minute ago: wait before it is created again"),
-    ("OverLimit", "too many messages are in flight: acknowledge some, or lower maxMessagesPerTrigger"),
-    (_BUSY, "it throttles requests: lower numPartitions or sqs.concurrency"),
+    (_MISSING.pattern, not_found("it does not exist: create it, or check name, account and region")),
+    (
+        "QueueDeletedRecently",
+        not_found("it was deleted less than a minute ago: wait before it is created again"),
+    ),
+    (
+        "OverLimit",
+        Advice(
+            "too many messages are in flight: acknowledge some, or lower maxMessagesPerTrigger",
+            OverLimitError,
+        ),
+    ),
+    (_BUSY, full("it throttles requests: lower numPartitions or sqs.concurrency")),
 )
 
-_FAILURES: tuple[tuple[type[Exception], str], ...] = (
-    (exceptions.NoRegionError, "no region is configured: write sqs://REGION, or set sqs.region"),
-    (exceptions.ProfileNotFound, "the profile does not exist on this host: check sqs.profile"),
+_FAILURES: tuple[tuple[type[Exception], Advice], ...] = (
+    (exceptions.NoRegionError, failed("no region is configured: write sqs://REGION, or set sqs.region")),
+    (exceptions.ProfileNotFound, failed("the profile does not exist on this host: check sqs.profile")),
     (
         exceptions.NoCredentialsError,
-        "no credentials were found: set sqs.access_key_id and sqs.secret_access_key or sqs.profile, or give "
-        "driver and executors a role",
+        denied(
+            "no credentials were found: set sqs.access_key_id and sqs.secret_access_key or sqs.profile, or "
+            "give driver and executors a role"
+        ),
     ),
-    (exceptions.PartialCredentialsError, "the credentials are incomplete: check key, secret and profile"),
-    (exceptions.CredentialRetrievalError, "the credentials could not be fetched: check sqs.profile"),
-    (exceptions.SSLError, "TLS failed: check the endpoint and the certificates of this host"),
-    (exceptions.ReadTimeoutError, "it did not answer in time: raise sqs.read_timeout"),
-    (exceptions.HTTPClientError, "it cannot be reached: check region, sqs.endpoint_url and network"),
-    (exceptions.ConnectionError, "it cannot be reached: check region, sqs.endpoint_url and network"),
-    (ResponseParserError, "what answers there does not speak SQS: check sqs.endpoint_url"),
+    (
+        exceptions.PartialCredentialsError,
+        denied("the credentials are incomplete: check key, secret and profile"),
+    ),
+    (exceptions.CredentialRetrievalError, denied("the credentials could not be fetched: check sqs.profile")),
+    (exceptions.SSLError, unreachable("TLS failed: check the endpoint and the certificates of this host")),
+    (exceptions.ReadTimeoutError, unreachable("it did not answer in time: raise sqs.read_timeout")),
+    (
+        exceptions.HTTPClientError,
+        unreachable("it cannot be reached: check region, sqs.endpoint_url and network"),
+    ),
+    (
+        exceptions.ConnectionError,
+        unreachable("it cannot be reached: check region, sqs.endpoint_url and network"),
+    ),
+    (ResponseParserError, unreachable("what answers there does not speak SQS: check sqs.endpoint_url")),
 )
-
-
-class OverLimitError(BrokerError):
-    """As many messages are in flight as the queue allows."""
 
 
 class SqsClient:
@@ -205,10 +233,11 @@ class SqsClient:
         try:
             yield
         except exceptions.ClientError as error:
-            kind = OverLimitError if "OverLimit" in _code(error) else BrokerError
-            raise self.error(_refusal(error), queue, kind) from None
+            refusal = _refusal(error)
+            raise self.error(refusal.text, queue, refusal.error) from None
         except (exceptions.BotoCoreError, ResponseParserError) as error:
-            raise self.error(_failure(error), queue) from None
+            failure = _failure(error)
+            raise self.error(failure.text, queue, failure.error) from None
 
 
 class _AssumedRole:
@@ -260,19 +289,19 @@ def _reason(failed: _Entry) -> str:
     return _first_line(f"{failed.get('Code')}: {failed.get('Message') or 'no reason given'}")
 
 
-def _refusal(error: exceptions.ClientError) -> str:
+def _refusal(error: exceptions.ClientError) -> Advice:
     code = _code(error)
     action = f"{'sts' if error.operation_name == 'AssumeRole' else 'sqs'}:{error.operation_name}"
     for pattern, advice in _REFUSALS:
         if re.search(pattern, code):
-            return advice.format(action=action, code=code)
-    return _reason(error.response.get("Error", {}))
+            return advice._replace(text=advice.text.format(action=action, code=code))
+    return failed(_reason(error.response.get("Error", {})))
 
 
-def _failure(error: Exception) -> str:
+def _failure(error: Exception) -> Advice:
     # Not its text, which may hold the endpoint's URL with a password.
     known = (advice for kind, advice in _FAILURES if isinstance(error, kind))
-    return next(known, f"the client failed with {type(error).__name__}")
+    return next(known, failed(f"the client failed with {type(error).__name__}"))
 
 
 def _first_line(text: str) -> str:
