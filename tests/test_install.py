@@ -17,7 +17,7 @@ from tests.streams import envelope, publish
 
 ROOT = Path(__file__).parent.parent
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.spark
 
 PROGRAM = """
 import os
