@@ -4,7 +4,8 @@ ifndef PYTHON
 PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 endif
 BIN := .venv/bin
-PARALLEL := -n 2 --dist loadgroup --no-loadscope-reorder
+WORKERS ?= 2
+PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 OLDEST := .venv-oldest
 OLDEST_PYSPARK := 4.1.0
 MATRIX := 4.1.* 4.2.*
