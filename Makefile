@@ -4,17 +4,18 @@ ifndef PYTHON
 PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 endif
 BIN := .venv/bin
-PARALLEL := -n 2 --dist loadscope
+WORKERS ?= 2
+PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 OLDEST := .venv-oldest
 OLDEST_PYSPARK := 4.1.0
 MATRIX := 4.1.* 4.2.*
-WITH_SPARK := tests/source/test_stream.py tests/source/test_browse.py tests/sink/test_write.py tests/functions
-ALL_WITH_SPARK := $(WITH_SPARK) tests/worker/test_worker.py tests/jobs tests/test_install.py
+API_OF_SPARK := tests/source/test_stream.py tests/source/test_browse.py tests/sink/test_write.py tests/functions
+ALL_WITH_SPARK := $(API_OF_SPARK) tests/worker/test_worker.py tests/jobs tests/test_install.py
 FUZZ_BODIES ?= 1000000
 export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint types docs test test-fast test-oldest test-matrix notebooks demo bench fuzz wheel check-dist clean
+.PHONY: help setup lint types docs test test-fast test-newest test-oldest test-all test-matrix notebooks demo bench fuzz wheel check-dist clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -56,15 +57,23 @@ docs: setup ## The documentation as a site in build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 test-fast: setup ## Tests without Spark and servers
-	$(BIN)/pytest -m 'not spark and not server'
+	$(BIN)/pytest -m 'not spark and not server' $(PARALLEL)
 
-test: .venv/servers .venv/spark.jsa ## All tests on the newest PySpark, then those with Spark on the oldest
+test: .venv/servers .venv/spark.jsa ## All tests on the newest PySpark but the nightly ones; beside them Spark's API on the oldest
+	@scripts/beside.sh "tests on PySpark $(OLDEST_PYSPARK)" '$(MAKE) --no-print-directory test-oldest' \
+	  $(MAKE) --no-print-directory test-newest
+
+test-newest: .venv/servers .venv/spark.jsa
 	@scripts/timed.sh "fast tests" $(MAKE) --no-print-directory test-fast
-	@scripts/timed.sh "tests with servers and Spark" $(BIN)/pytest -m 'spark or server' $(PARALLEL) --durations 25
-	@scripts/timed.sh "tests on PySpark $(OLDEST_PYSPARK)" $(MAKE) --no-print-directory test-oldest
+	@scripts/timed.sh "tests with servers and Spark" \
+	  $(BIN)/pytest -m '(spark or server) and not nightly' $(PARALLEL) --durations 25
 
-test-oldest: $(OLDEST)/installed ## The Spark tests on the oldest supported PySpark
-	$(OLDEST)/bin/pytest $(PARALLEL) $(WITH_SPARK)
+test-oldest: $(OLDEST)/installed ## What touches Spark's API, on the oldest supported PySpark and queues in files
+	$(OLDEST)/bin/pytest -m 'spark and not server and not nightly' $(API_OF_SPARK)
+
+test-all: .venv/servers .venv/spark.jsa ## Every test on the newest PySpark, then `test-matrix`: for the night
+	@scripts/timed.sh "all tests" $(BIN)/pytest $(PARALLEL) --durations 25
+	@$(MAKE) --no-print-directory test-matrix
 
 test-matrix: $(OLDEST)/installed ## The tests with Spark on the last release of each PySpark we support, and on the newest
 	@rm $(OLDEST)/installed

@@ -33,6 +33,8 @@ pytest_plugins = [
     "tests.fixtures_servicebus",
     "tests.fixtures_sql",
     "tests.fixtures_sqs",
+    "tests.groups",
+    "tests.limits",
 ]
 
 

@@ -89,7 +89,6 @@ def redis_url(redis_server: Any) -> Iterator[str]:
 
 
 @pytest.mark.spark
-@pytest.mark.server
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
 def test_code_runs(page: Path, spark: Any, redis_url: str, tmp_path: Path) -> None:
     """Block after block of a page, in one namespace; what cannot run here is marked with what it needs."""
@@ -111,7 +110,6 @@ def test_code_runs(page: Path, spark: Any, redis_url: str, tmp_path: Path) -> No
 
 
 @pytest.mark.spark
-@pytest.mark.server
 @pytest.mark.parametrize("reason", ELSEWHERE)
 def test_code_runs_in_another_spark(reason: str, kafka_server: KafkaServer, tmp_path: Path) -> None:
     """Blocks that need a Spark with a jar, or none of the classic kind."""

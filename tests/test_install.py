@@ -17,7 +17,7 @@ from tests.streams import envelope, publish
 
 ROOT = Path(__file__).parent.parent
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.spark
 
 PROGRAM = """
 import os
@@ -85,6 +85,8 @@ def queue_url(tmp_path: Path) -> str:
     return url
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.parametrize("remote", ["classic", "connect"])
 def test_read_and_write(queue_url: str, tmp_path: Path, remote: str) -> None:
     said = run(Path(sys.executable), queue_url, tmp_path, remote, PYTHONPATH=str(ROOT))

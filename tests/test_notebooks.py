@@ -11,6 +11,11 @@ import pytest
 from scripts.run_notebooks import NOTEBOOKS, run
 
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
+NOTEBOOK_PARAMS = [
+    path if path.stem == "1-quickstart" else pytest.param(path, marks=pytest.mark.nightly, id=path.stem)
+    for path in PATHS
+]
+"""The first always, the others at night."""
 LARGEST = 200_000
 """Bytes of a notebook that a code host still shows at once."""
 
@@ -39,7 +44,8 @@ def shown(notebook: Any) -> str:
     return "".join(each.get("text", "") or each.get("data", {}).get("text/plain", "") for each in outputs)
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOK_PARAMS, ids=lambda path: path.stem)
 def test_a_notebook(path: Path) -> None:
     committed = nbformat.read(path, as_version=4)
     found = run(path)

@@ -11,7 +11,7 @@ from babelqueue import BabelQueue
 
 from tests.streams import backlog, drain
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.spark
 
 URN = "urn:babel:orders:created"
 PAYLOADS: list[dict[str, Any]] = [

@@ -508,8 +508,9 @@ class TestPublishing:
                 ours.publish(queue, outgoing([b"x"] * 5_000))
             assert_safe(caught.value)
 
-    def test_messages_survive_a_restart(self, queue: str) -> None:
-        with ArtemisServer() as server, binding(server.url) as ours:
+    @pytest.mark.restarts
+    def test_messages_survive_a_restart(self, artemis_server: ArtemisServer, queue: str) -> None:
+        with artemis_server.running_afterwards() as server, binding(server.url) as ours:
             ours.publish(queue, outgoing([b"a", b"b"]))
             claimed = take(ours, queue, 1)
             server.stop()

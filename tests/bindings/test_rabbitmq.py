@@ -506,8 +506,9 @@ class TestPublishing:
         ):
             rabbit.publish("any", outgoing([b"x"], delays=[1_000]))
 
-    def test_messages_survive_a_restart(self, queue: str) -> None:
-        with RabbitServer() as server, binding(server) as rabbit:
+    @pytest.mark.restarts
+    def test_messages_survive_a_restart(self, rabbitmq_server: RabbitServer, queue: str) -> None:
+        with rabbitmq_server.running_afterwards() as server, binding(server) as rabbit:
             rabbit.publish(queue, outgoing([b"a", b"b"]))
             claimed = take(rabbit, queue, 1)
             server.stop()

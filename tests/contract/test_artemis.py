@@ -7,8 +7,6 @@ from babelqueue_spark.bindings.artemis import ArtemisBinding
 from tests.contract.suite import SECRET, BindingContract
 from tests.servers.artemis import ArtemisServer
 
-pytestmark = pytest.mark.server
-
 
 class TestArtemis(BindingContract):
     binding_class = ArtemisBinding

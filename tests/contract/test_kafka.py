@@ -7,8 +7,6 @@ from babelqueue_spark.bindings.kafka import KafkaBinding
 from tests.contract.suite import SECRET, LogContract
 from tests.servers.kafka import KafkaServer
 
-pytestmark = pytest.mark.server
-
 
 class TestKafka(LogContract):
     binding_class = KafkaBinding

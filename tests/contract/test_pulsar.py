@@ -7,8 +7,6 @@ from babelqueue_spark.bindings.pulsar import PulsarBinding
 from tests.contract.suite import MIB, BindingContract, Connect, claim_some, outgoing, take
 from tests.servers.pulsar import PulsarServer
 
-pytestmark = pytest.mark.server
-
 
 class TestPulsar(BindingContract):
     binding_class = PulsarBinding

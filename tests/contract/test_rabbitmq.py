@@ -7,8 +7,6 @@ from babelqueue_spark.bindings.rabbitmq import RabbitBinding
 from tests.contract.suite import SECRET, BindingContract
 from tests.servers.rabbitmq import RabbitServer
 
-pytestmark = pytest.mark.server
-
 
 class TestRabbit(BindingContract):
     binding_class = RabbitBinding

@@ -9,8 +9,6 @@ from babelqueue_spark.bindings.redis import RedisBinding
 from tests.contract.suite import SECRET, BindingContract, assert_empty, outgoing, take
 from tests.servers import RedisServer
 
-pytestmark = pytest.mark.server
-
 BODY = b'{"job":"urn:x","data":{},"attempts":0}'
 
 

@@ -14,8 +14,6 @@ from babelqueue_spark.bindings.servicebus import ServiceBusBinding
 from tests.contract.suite import SECRET, BindingContract
 from tests.servers.servicebus import ServiceBusServer
 
-pytestmark = pytest.mark.server
-
 NAMESPACE = os.environ.get("AZURE_SERVICEBUS_CONNECTION_STRING")
 LOCK_SECONDS = 20
 

@@ -28,7 +28,6 @@ def is_utf8(body: bytes) -> bool:
     return body.decode(errors="ignore").encode() == body
 
 
-@pytest.mark.server
 class TestPostgres(BindingContract):
     """TEXT takes what is UTF-8 without a NUL; the rest is refused, see `tests/bindings/test_sql_servers.py`."""
 
@@ -45,7 +44,6 @@ class TestPostgres(BindingContract):
         return BindingConfig(url=f"postgresql+psycopg://user:{SECRET}@127.0.0.1:1/shop")
 
 
-@pytest.mark.server
 class TestMariaDb(BindingContract):
     """LONGTEXT takes what is UTF-8."""
 

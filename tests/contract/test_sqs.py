@@ -24,8 +24,6 @@ from tests.contract.suite import (
 )
 from tests.servers.elasticmq import LIMIT, ElasticMqServer
 
-pytestmark = pytest.mark.server
-
 
 class TestSqs(BindingContract):
     """Bodies are text of XML characters here, and names of queues and headers are plain ASCII."""

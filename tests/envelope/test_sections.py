@@ -193,7 +193,9 @@ def test_messages_are_written(spark: Any, section: str, count: int) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("section", "count"), [("encode_reject", 10), ("trim", 1)])
+@pytest.mark.parametrize(
+    ("section", "count"), [pytest.param("encode_reject", 10, marks=pytest.mark.slow), ("trim", 1)]
+)
 def test_messages_that_must_not_be_written_fail_the_query(spark: Any, section: str, count: int) -> None:
     given = [case for case in made(section, rejected=True) if "extras_top" not in case]
     assert len(given) == count

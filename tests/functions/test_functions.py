@@ -46,7 +46,6 @@ def message(**fields: str) -> Any:
     return struct(*(lit(value).alias(name) for name, value in given.items()))
 
 
-@pytest.mark.server
 def test_the_same_columns_through_the_source_and_the_function(
     spark: Any, bodies: Any, redis_server: Any, queue: str
 ) -> None:

@@ -14,7 +14,6 @@ from tests.streams import backlog, envelope, publish
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("broker", ["sqlite", "kafka"])
 def test_what_was_published_is_read(
     spark: Any,

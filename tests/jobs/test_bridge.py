@@ -40,7 +40,6 @@ def test_messages_dead_letters_and_bad_ones(
     assert json.loads(refused)["dead_letter"]["reason"] == "poison"
 
 
-@pytest.mark.server
 def test_headers_where_both_keep_them_and_queues_of_the_same_name(
     spark: Any, redis_server: Any, queue: str, tmp_path: Path, run: Run
 ) -> None:

@@ -74,9 +74,6 @@ def journal(location: str) -> Journal:
     return made
 
 
-pytestmark = pytest.mark.server
-
-
 class TestSegments:
     def test_unwritten_segment_reads_as_none(self, journal: Journal) -> None:
         assert journal.segment(1, 0).read() is None

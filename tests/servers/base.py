@@ -9,7 +9,8 @@ import subprocess
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
@@ -121,6 +122,15 @@ class Server(ABC):
             self._process.kill()
             self._process.wait()
         self._process = None
+
+    @contextmanager
+    def running_afterwards(self) -> Iterator[Self]:
+        """For a test that may stop it, though others use it too."""
+        try:
+            yield self
+        finally:
+            if self._process is None:
+                self.start()
 
     def run(self, *command: str, **variables: str) -> None:
         """Run a tool of the server's to its end; `StartError` with what it printed when it fails."""

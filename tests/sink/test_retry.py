@@ -16,8 +16,6 @@ from babelqueue_spark.rows.writing import IdSource
 from babelqueue_spark.sink.writer import _publish
 from tests.streams import backlog
 
-pytestmark = pytest.mark.server
-
 ROWS = 25_000
 
 

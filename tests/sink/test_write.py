@@ -12,7 +12,7 @@ from babelqueue.codec import EnvelopeCodec
 
 from tests.streams import WAIT, backlog, envelope, publish
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.spark
 
 
 def write(frame: Any, url: str, queue: str | None = None, **options: Any) -> None:

@@ -15,7 +15,7 @@ from tests.brokers import url_of
 from tests.contract.suite import eventually, take
 from tests.streams import backlog, drain, envelope, numbers, publish
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.spark
 
 MESSAGES = 2
 

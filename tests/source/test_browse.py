@@ -8,7 +8,7 @@ import pytest
 
 from tests.streams import backlog, envelope, numbers, publish
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.spark
 
 
 def test_browse_keeps_order_and_consumes_nothing(spark: Any, url: str, queue: str) -> None:

@@ -26,8 +26,6 @@ from tests.contract.suite import take
 from tests.servers.rabbitmq import RabbitServer
 from tests.streams import backlog, envelope, publish
 
-pytestmark = pytest.mark.server
-
 
 def attempt(
     url: str, queue: str, location: str, index: int, timeout: str | None = "60s", batch: int = 1

@@ -12,7 +12,7 @@ import pytest
 
 from tests.streams import run, stream
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.spark
 
 
 def line_of(error: BaseException) -> str:
@@ -29,6 +29,7 @@ def fails(spark: Any, url: str, folder: Path, **options: Any) -> str:
     return line_of(caught.value)
 
 
+@pytest.mark.server
 def test_wrong_password(spark: Any, tmp_path: Path) -> None:
     from tests.servers import RedisServer
 

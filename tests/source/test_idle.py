@@ -10,8 +10,6 @@ import pytest
 from bench.idle import IdleStream
 from tests.brokers import SERVERS, url_of
 
-pytestmark = pytest.mark.server
-
 
 @pytest.mark.parametrize("broker", ["sqlite", *SERVERS])
 def test_an_idle_stream_looks_and_stops(broker: str, request: Any, tmp_path: Path) -> None:

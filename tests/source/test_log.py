@@ -16,7 +16,7 @@ from tests.contract.suite import eventually
 from tests.servers.kafka import KafkaServer
 from tests.streams import WAIT, drain, envelope, numbers, publish, run, stream
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.spark
 
 Fill = Callable[..., None]
 

@@ -16,7 +16,7 @@ from tests.servers.jars import jars
 from tests.servers.kafka import SPARK_KAFKA, KafkaServer
 from tests.streams import envelope, publish
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.spark
 
 BESIDE_SPARKS_OWN = """
 import sys

@@ -14,7 +14,7 @@ from babelqueue.codec import EnvelopeCodec
 from babelqueue_spark.journal import Journal
 from tests.streams import WAIT, backlog, drain, envelope, numbers, publish, run, stream
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.spark
 
 
 def test_columns_hold_what_the_sdk_wrote(spark: Any, url: str, queue: str, tmp_path: Path) -> None:

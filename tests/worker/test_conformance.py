@@ -26,7 +26,7 @@ from tests.streams import publish
 from tests.worker.gates import gate_cases
 from tests.worker.queues import taken, work_off
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.spark
 
 GATED = {
     "sqs": ("version_gate_sqs", sqs_peers.send_gated, "no name!"),

@@ -15,7 +15,7 @@ from tests.streams import publish
 from tests.worker.queues import order, taken, work_off
 from tests.worker.test_redrive import dead
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.spark
 
 WINDOW = 3600
 

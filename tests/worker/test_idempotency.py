@@ -23,8 +23,6 @@ from tests.envelope.conformance import fixture, manifest
 from tests.streams import publish
 from tests.worker.queues import order, taken, work_off
 
-pytestmark = pytest.mark.server
-
 Make = Callable[..., IdempotencyStore]
 A, B = "a" * 32, "b" * 32
 GRANTED, HELD, HANDLED = Record("granted"), Record("held"), Record("handled")

@@ -17,7 +17,7 @@ from tests.servers.kafka import KafkaServer
 from tests.streams import WAIT, publish, run, stream
 from tests.worker.queues import order, work_off
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.spark
 
 TIERS = {"kafka.retry_tiers_ms": "500,1000"}
 

@@ -20,7 +20,7 @@ from tests.streams import backlog, publish
 from tests.worker.crash_rules import DEADLY, LAST_ATTEMPT, MESSAGES, fails, replies
 from tests.worker.queues import order, taken
 
-pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 BEFORE_THE_LEDGER = ["in a handler", "before the ledger"]
 AFTER_THE_LEDGER = ["after the ledger", "in mid-publish", "after the publish"]

@@ -16,7 +16,7 @@ from tests.streams import publish
 from tests.worker.handlers import act
 from tests.worker.queues import lines, order, taken, work_off
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.spark
 
 BROKERS = ["sqlite", "redis", "rabbitmq"]
 HANDLED = "urn:babel:orders:created"

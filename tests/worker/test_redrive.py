@@ -22,7 +22,7 @@ from tests.servers.pulsar import PulsarServer
 from tests.streams import backlog, outgoing, publish
 from tests.worker.queues import order, taken
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(params=["sqlite", "redis", "rabbitmq"])

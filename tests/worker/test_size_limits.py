@@ -16,7 +16,7 @@ from tests.servers.kafka import KafkaServer
 from tests.streams import publish
 from tests.worker.queues import order, taken, work_off
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = pytest.mark.spark
 
 LIMITS: dict[str, tuple[int, Mapping[str, str]]] = {
     "sqs": (2_000, {"sqs.max_message_bytes": "2000"}),

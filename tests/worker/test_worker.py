@@ -235,7 +235,6 @@ def test_a_log_line_holds_no_line_break(caplog: pytest.LogCaptureFixture) -> Non
 
 
 @pytest.mark.spark
-@pytest.mark.server
 def test_a_message_has_all_parts(spark: Any, redis_server: Any, queue: str, tmp_path: Path) -> None:
     url = redis_server.url
     body = (
@@ -286,7 +285,6 @@ def test_a_message_has_all_parts(spark: Any, redis_server: Any, queue: str, tmp_
 
 
 @pytest.mark.spark
-@pytest.mark.server
 def test_headers_stay_beside_retries_and_dead_letters(
     spark: Any, redis_server: Any, queue: str, tmp_path: Path
 ) -> None:
@@ -307,7 +305,6 @@ def test_headers_stay_beside_retries_and_dead_letters(
 
 
 @pytest.mark.spark
-@pytest.mark.server
 def test_a_partition_shares_what_its_setup_opens(spark: Any, url: str, queue: str, tmp_path: Path) -> None:
     worker = worker_for(url, tmp_path)
     note = tmp_path / "opened"
@@ -336,7 +333,6 @@ def test_a_partition_shares_what_its_setup_opens(spark: Any, url: str, queue: st
 
 
 @pytest.mark.spark
-@pytest.mark.server
 def test_a_dataframe_handler_writes_tables_and_replies(
     spark: Any, url: str, queue: str, tmp_path: Path
 ) -> None:
@@ -365,7 +361,6 @@ def test_a_dataframe_handler_writes_tables_and_replies(
 
 
 @pytest.mark.spark
-@pytest.mark.server
 def test_what_a_dataframe_handler_did_stands_when_the_batch_is_repeated(
     spark: Any, url: str, queue: str, tmp_path: Path
 ) -> None:
@@ -390,7 +385,6 @@ def no_connection() -> Any:
 
 
 @pytest.mark.spark
-@pytest.mark.server
 def test_when_a_dataframe_handler_raises_its_messages_failed_and_no_others(
     spark: Any, url: str, queue: str, tmp_path: Path
 ) -> None:
@@ -434,7 +428,6 @@ def wait_in_spark(frame: Any, _: int) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.server
 def test_a_dataframe_handler_that_never_returns_is_cancelled(
     spark: Any, url: str, queue: str, tmp_path: Path
 ) -> None:
@@ -446,7 +439,6 @@ def test_a_dataframe_handler_that_never_returns_is_cancelled(
 
 
 @pytest.mark.spark
-@pytest.mark.server
 def test_what_a_dataframe_handler_in_time_returns_is_published(
     spark: Any, url: str, queue: str, tmp_path: Path
 ) -> None:
@@ -466,7 +458,6 @@ def test_what_a_dataframe_handler_in_time_returns_is_published(
 
 
 @pytest.mark.spark
-@pytest.mark.server
 def test_one_that_is_late_and_returns_has_handled_its_messages(
     spark: Any, url: str, queue: str, tmp_path: Path
 ) -> None:
@@ -478,7 +469,6 @@ def test_one_that_is_late_and_returns_has_handled_its_messages(
 
 
 @pytest.mark.spark
-@pytest.mark.server
 def test_one_that_waits_for_something_else_fails_the_query_and_loses_nothing(
     spark: Any, url: str, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -501,7 +491,6 @@ def test_one_that_waits_for_something_else_fails_the_query_and_loses_nothing(
 
 
 @pytest.mark.spark
-@pytest.mark.server
 def test_executors_log_an_event_for_each_message(spark: Any, url: str, queue: str, tmp_path: Path) -> None:
     worker = worker_for(url, tmp_path, unknown_urn="delete")
     path = tmp_path / "log"
@@ -527,7 +516,6 @@ def test_executors_log_an_event_for_each_message(spark: Any, url: str, queue: st
 
 
 @pytest.mark.spark
-@pytest.mark.server
 def test_counters_of_each_batch_and_of_all(spark: Any, url: str, queue: str, tmp_path: Path) -> None:
     told: list[tuple[int, Counts]] = []
     worker = worker_for(url, tmp_path, unknown_urn="delete", on_batch=lambda *args: told.append(args))
@@ -545,7 +533,6 @@ def test_counters_of_each_batch_and_of_all(spark: Any, url: str, queue: str, tmp
 
 
 @pytest.mark.spark
-@pytest.mark.server
 def test_a_dataframe_that_is_no_stream(spark: Any, url: str, queue: str, tmp_path: Path) -> None:
     worker = worker_for(url, tmp_path)
     worker.handler("urn:*")(lambda message: None)
@@ -562,7 +549,6 @@ def test_a_dataframe_that_is_no_stream(spark: Any, url: str, queue: str, tmp_pat
 
 
 @pytest.mark.spark
-@pytest.mark.server
 def test_ledgers_of_former_batches_go(spark: Any, url: str, queue: str, tmp_path: Path) -> None:
     worker = worker_for(url, tmp_path)
     worker.handler("urn:*")(lambda message: None)
@@ -574,7 +560,6 @@ def test_ledgers_of_former_batches_go(spark: Any, url: str, queue: str, tmp_path
 
 
 @pytest.mark.spark
-@pytest.mark.server
 def test_a_broker_that_is_down_loses_nothing(spark: Any, url: str, queue: str, tmp_path: Path) -> None:
     """The queue is one broker's, and retries go to another one, which does not answer."""
     body = order(queue, n=1)
@@ -598,7 +583,6 @@ def test_a_broker_that_is_down_loses_nothing(spark: Any, url: str, queue: str, t
 
 
 @pytest.mark.spark
-@pytest.mark.server
 def test_no_secret_is_shown(spark: Any, queue: str, tmp_path: Path) -> None:
     worker = Worker({"url": "redis://:s3cret@127.0.0.1:1/0"}, journal=str(tmp_path / "worker"))
     worker.handler("urn:*")(lambda message: 1 / 0)
