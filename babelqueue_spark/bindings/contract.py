@@ -8,6 +8,7 @@ objects a row: `DELIVERIES` comes in, `OUTGOING` goes out. A binding knows neith
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,8 +16,9 @@ from typing import ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from babelqueue_spark.errors import OptionError
+from babelqueue_spark.errors import BrokerError, OptionError
 
 DeadLetterStyle = Literal["babelqueue", "initphp"]
 Browse = Literal["exact", "intrusive", "none"]
@@ -31,7 +33,7 @@ class Capabilities:
         claim_batch: most messages one `claim` call should ask for; 0 where nothing is claimed.
         durable_receipts: a receipt still acknowledges after the connection that claimed it closed.
         connection_claims: a claim ends with the connection that made it; others get the messages at once.
-        publish_once: `publish` with a `marker` puts a repeated batch on the queue only once.
+        publish_once: `publish` with an `idempotency_key` puts a repeated batch on the queue only once.
         max_delay: longest delay of a message in milliseconds; 0 = none, None = no limit.
         browse: whether messages can be read without consuming them.
         ordered: one claimer reads the messages of a queue in the order they were published; of a log, those
@@ -96,6 +98,10 @@ class BaseBinding(ABC):
     """
 
     name: ClassVar[str]
+    title: ClassVar[str]
+    """What errors and docs call the broker."""
+    delay_advice: ClassVar[str] = ""
+    """What to do about a delay that is too long; ends the error."""
     capabilities: Capabilities  # of the class; an instance may narrow them
 
     def __init__(self, config: BindingConfig) -> None:
@@ -105,16 +111,56 @@ class BaseBinding(ABC):
     def backlog(self, queue: str) -> int:
         """How many messages a reader could get now or soon: ready, due, or left by a dead one."""
 
-    @abstractmethod
-    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+    def publish(
+        self,
+        queue: str,
+        messages: pa.RecordBatch,
+        *,
+        idempotency_key: str | None = None,
+        marker: str | None = None,
+    ) -> int:
         """Append `OUTGOING` messages in order; returns how many, after the broker has confirmed.
 
-        With `marker` (where `publish_once`), a batch whose marker was published before is not
-        published again, and 0 comes back: messages and marker become visible together or not at all.
-        Markers are 32 characters; those that begin with the same 16 come from one writer, one at a time, and
-        a broker may forget all but the last hundred of them. `BrokerError`, and nothing published, for a
-        delay beyond `max_delay`, or a marker without `publish_once`.
+        With `idempotency_key` (where `publish_once`), a batch whose key was published before is not
+        published again, and 0 comes back: messages and key become visible together or not at all.
+        Keys are 32 characters; those that begin with the same 16 come from one writer, one at a time, and
+        a broker may forget all but the last hundred of them. `marker` is the former name of the argument.
+        `BrokerError`, and nothing published, for a delay beyond `longest_delay`, or a key without
+        `publish_once`.
         """
+        if marker is not None:
+            warnings.warn(
+                "publish(marker=…) is now publish(idempotency_key=…); the former name goes with the next "
+                "release",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            idempotency_key = marker
+        if idempotency_key is not None and not self.capabilities.publish_once:
+            raise BrokerError(
+                f"{self.title}: queue '{queue}': it keeps no idempotency keys, so it cannot publish a batch "
+                "once: publish without a key"
+            )
+        self._check_delays(queue, messages)
+        return self._publish(queue, messages, idempotency_key=idempotency_key)
+
+    @abstractmethod
+    def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
+        """Do what `publish` promises, after its checks."""
+
+    def _check_delays(self, queue: str, messages: pa.RecordBatch) -> None:
+        asked = pc.max(messages.column("delay")).as_py() or 0
+        if asked <= 0:
+            return
+        longest = self.longest_delay(queue)
+        if longest is None or asked <= longest:
+            return
+        allowed = f"{longest / 1000:g} s is the longest" if longest else "it can delay none"
+        advice = f": {self.delay_advice}" if self.delay_advice else ""
+        raise BrokerError(
+            f"{self.title}: queue '{queue}': a message asks for a delay of {asked / 1000:g} s, but "
+            f"{allowed}{advice}"
+        )
 
     @abstractmethod
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:

@@ -178,8 +178,8 @@ class TestWhatIsSent:
             bus.publish(f"{queue}/$DeadLetterQueue", outgoing([b"x"]))
 
     def test_it_cannot_publish_once(self, bus: ServiceBusBinding, queue: str) -> None:
-        with pytest.raises(BrokerError, match="without a marker"):
-            bus.publish(queue, outgoing([b"x"]), marker="m")
+        with pytest.raises(BrokerError, match="without a key"):
+            bus.publish(queue, outgoing([b"x"]), idempotency_key="m")
 
     def test_a_replayed_batch_is_dropped_by_duplicate_detection_and_a_retry_is_not(
         self, servicebus_server: ServiceBusServer, bus: ServiceBusBinding, queue: str

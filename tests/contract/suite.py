@@ -209,15 +209,15 @@ class Contract:
         batch, marker = outgoing([b"a", b"b"]), uuid.uuid4().hex
         if not one.capabilities.publish_once:
             with pytest.raises(BrokerError):
-                one.publish(queue, batch, marker=marker)
+                one.publish(queue, batch, idempotency_key=marker)
             self.assert_read(one, queue)
             return
-        assert one.publish(queue, batch, marker=marker) == 2
-        assert one.publish(queue, batch, marker=marker) == 0
-        assert other.publish(queue, batch, marker=marker) == 0
-        assert other.publish(queue, batch, marker=uuid.uuid4().hex) == 2
+        assert one.publish(queue, batch, idempotency_key=marker) == 2
+        assert one.publish(queue, batch, idempotency_key=marker) == 0
+        assert other.publish(queue, batch, idempotency_key=marker) == 0
+        assert other.publish(queue, batch, idempotency_key=uuid.uuid4().hex) == 2
         self.read(other, queue, 4)
-        assert one.publish(queue, batch, marker=marker) == 0
+        assert one.publish(queue, batch, idempotency_key=marker) == 0
         self.assert_read(other, queue)
 
     def test_processes_publish_a_marked_batch_once_between_them(
@@ -694,7 +694,7 @@ def publish_marked(
     binding_class: type[Binding], config: BindingConfig, queue: str, marker: str, count: int
 ) -> int:
     with binding_class(config) as binding:
-        return binding.publish(queue, outgoing([b"once"] * count), marker=marker)
+        return binding.publish(queue, outgoing([b"once"] * count), idempotency_key=marker)
 
 
 def claimed_by_a_killed_process(

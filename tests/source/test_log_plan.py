@@ -48,7 +48,7 @@ class Dictionary(LogBinding):
     def note(self, queue: str, offsets: Mapping[int, int]) -> None:
         del queue, offsets
 
-    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+    def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         raise NotImplementedError
 
     def close(self) -> None:

@@ -35,6 +35,7 @@ class ArtemisBinding(Binding):
     """Artemis, by one connection, with a link for each queue of which something is claimed."""
 
     name = "artemis"
+    title = "Artemis"
     capabilities = Capabilities(
         claim_batch=20_000,
         publish_batch=20_000,
@@ -92,10 +93,9 @@ class ArtemisBinding(Binding):
         del queue
         return math.inf if self._options.duplicate_detection else 0.0
 
-    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+    def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         """Durable, with many unconfirmed messages on their way."""
-        if marker is not None:
-            raise self._client.error("it cannot publish a batch once: it keeps no markers", queue)
+        del idempotency_key
         total: int = messages.num_rows
         if not total:
             return 0

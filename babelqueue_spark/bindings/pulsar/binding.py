@@ -48,6 +48,7 @@ class PulsarBinding(Binding):
     """Pulsar, by a consumer for each queue that is read and a producer for each that is written."""
 
     name = "pulsar"
+    title = "Pulsar"
     capabilities = Capabilities(
         claim_batch=10_000,
         publish_batch=10_000,
@@ -154,10 +155,9 @@ class PulsarBinding(Binding):
         self._send_again(queue, ours.filter(begun), inbox)
         self._settled(queue, claims_of(whole.column("receipt").to_pylist()).values())
 
-    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+    def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         """With many unconfirmed messages on their way."""
-        if marker is not None:
-            raise self._pulsar.error("it cannot publish a batch once: it keeps no markers", queue)
+        del idempotency_key
         if not messages.num_rows:
             return 0
         delays = pc.fill_null(messages.column("delay"), 0).to_pylist()

@@ -31,6 +31,7 @@ class RabbitBinding(Binding):
     """RabbitMQ, by one connection and one channel."""
 
     name = "rabbitmq"
+    title = "RabbitMQ"
     capabilities = Capabilities(
         claim_batch=50_000,
         publish_batch=20_000,
@@ -87,10 +88,9 @@ class RabbitBinding(Binding):
         del queue
         self._settle_claimed(deliveries, give_back=True)
 
-    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+    def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         """Persistent and mandatory, with many unconfirmed messages on their way."""
-        if marker is not None:
-            raise BrokerError("RabbitMQ cannot publish a batch once: it keeps no markers")
+        del idempotency_key
         return self._publisher.publish(queue, messages)
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:

@@ -66,6 +66,7 @@ class ServiceBusBinding(Binding):
     """Azure Service Bus, by one connection for each queue and direction, and one for each session."""
 
     name = "servicebus"
+    title = "Service Bus"
     capabilities = Capabilities(
         claim_batch=20_000,
         publish_batch=5_000,
@@ -136,10 +137,9 @@ class ServiceBusBinding(Binding):
         """By abandoning; Service Bus goes on counting the delivery."""
         self._settle(queue, deliveries, _ABANDONED)
 
-    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+    def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         """By batches as large as the namespace takes, one after the other, each of one key."""
-        if marker is not None:
-            raise self._links.error("it cannot publish a batch once: publish without a marker", queue)
+        del idempotency_key
         if is_dead_letter_queue(queue):
             raise self._links.error(
                 "Service Bus itself puts messages there, and takes none: write to a queue of your own", queue

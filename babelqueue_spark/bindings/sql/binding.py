@@ -39,7 +39,7 @@ from babelqueue_spark.envelope import decode
 from babelqueue_spark.errors import BrokerError
 
 _FAILED = "failed/"
-_MARKERS_KEPT = 7 * 86_400
+_KEYS_KEPT = 7 * 86_400
 _BROWSE_ROWS = 5_000
 _BROWSE_BYTES = 32 << 20
 
@@ -56,6 +56,7 @@ class SqlBinding(Binding):
     """
 
     name = "sql"
+    title = "SQL"
     capabilities = Capabilities(
         claim_batch=10_000,
         publish_batch=10_000,
@@ -102,14 +103,14 @@ class SqlBinding(Binding):
         if not _is_failed(queue):
             self._settle(self._tables.jobs, deliveries, lambda jobs: update(jobs).values(reserved_at=None))
 
-    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+    def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         """In one transaction; `urn`, `trace_id` and `attempts` mirror the body, however bad it is."""
         rows = list(
             self._failed_rows(queue, messages) if _is_failed(queue) else self._job_rows(queue, messages)
         )
 
         def append(connection: Connection) -> int:
-            if marker is not None and not self._mark(connection, marker):
+            if idempotency_key is not None and not self._is_new(connection, idempotency_key):
                 return 0
             if rows:
                 connection.execute(insert(self._table(queue)), rows)
@@ -231,14 +232,14 @@ class SqlBinding(Binding):
         held = self._database.write(settle)
         return pa.array([claim in held for claim in claims], pa.bool_())
 
-    def _mark(self, connection: Connection, marker: str) -> bool:
-        """Whether the marker is new; forgets old ones."""
+    def _is_new(self, connection: Connection, idempotency_key: str) -> bool:
+        """Write the key down unless it is there; forget old ones."""
         published, seconds = self._tables.published, self._clock()
-        kept = times.written(seconds - _MARKERS_KEPT, self._zone)
+        kept = times.written(seconds - _KEYS_KEPT, self._zone)
         connection.execute(delete(published).where(published.c.created_at < kept))
         try:
             created_at = times.written(seconds, self._zone)
-            connection.execute(insert(published).values(marker=marker, created_at=created_at))
+            connection.execute(insert(published).values(marker=idempotency_key, created_at=created_at))
         except IntegrityError:
             return False
         return True

@@ -46,6 +46,8 @@ class SqsBinding(Binding):
     """Amazon SQS, or what speaks its protocol."""
 
     name = "sqs"
+    title = "SQS"
+    delay_advice = "a FIFO queue takes the DelaySeconds that are set of it"
     capabilities = Capabilities(
         claim_batch=2_000,
         publish_batch=2_000,
@@ -129,10 +131,9 @@ class SqsBinding(Binding):
         now = time.time()
         self._release(self._sqs.url(queue), [handle for lapses_at, handle in claims if now < lapses_at])
 
-    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+    def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         """By requests of up to ten; several in flight, but one after the other within a message group."""
-        if marker is not None:
-            raise self._sqs.error("it cannot publish a batch once: publish without a marker", queue)
+        del idempotency_key
         options = self._options
         target = Target(
             queue=short_name(queue),
