@@ -30,6 +30,7 @@ class Capabilities:
 
     Attributes:
         publish_batch: most messages one `publish` call should carry.
+        visibility_timeout: seconds a claim lasts unless `BindingConfig` says another time; None = it may not.
         claim_batch: most messages one `claim` call should ask for; 0 where nothing is claimed.
         durable_receipts: a receipt still acknowledges after the connection that claimed it closed.
         connection_claims: a claim ends with the connection that made it; others get the messages at once.
@@ -49,6 +50,7 @@ class Capabilities:
     max_delay: int | None
     browse: Browse
     ordered: bool
+    visibility_timeout: float | None = None
     claim_batch: int = 0
     durable_receipts: bool = False
     connection_claims: bool = False
@@ -66,11 +68,13 @@ class BindingConfig:
         url: the connection string, secrets resolved.
         visibility_timeout: seconds a claim may stay unacknowledged; None = the binding's default.
         client_options: the `<broker>.<name>` options, names in lower case, values as text.
+        referenced: names of client options (and `url`) whose values came by reference; no error shows them.
     """
 
     url: str = field(repr=False)
     visibility_timeout: float | None = None
     client_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    referenced: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if _is_cut(self.url):
@@ -105,7 +109,19 @@ class BaseBinding(ABC):
     capabilities: Capabilities  # of the class; an instance may narrow them
 
     def __init__(self, config: BindingConfig) -> None:
+        if config.visibility_timeout is not None and self.capabilities.visibility_timeout is None:
+            raise OptionError(
+                f"option 'visibilityTimeout' has no meaning for {self.title}, {self._why_no_timeout()}: "
+                "remove it"
+            )
         self.config = config
+
+    def _why_no_timeout(self) -> str:
+        if not self.capabilities.claim_batch:
+            return "where nothing is claimed"
+        if self.capabilities.connection_claims:
+            return "where a claim lasts as long as its connection"
+        return "where the queue itself has a lock duration"
 
     @abstractmethod
     def backlog(self, queue: str) -> int:

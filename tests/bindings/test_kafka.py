@@ -295,7 +295,7 @@ class TestOptions:
         ],
     )
     def test_a_value_that_cannot_be_used(self, name: str, value: str) -> None:
-        with pytest.raises(OptionError, match=f"kafka.{name} has a value"):
+        with pytest.raises(OptionError, match=f"kafka.{name} has the value"):
             KafkaBinding(BindingConfig(url="kafka://a:1", client_options={name: value}))
 
     def test_a_visibility_timeout(self) -> None:

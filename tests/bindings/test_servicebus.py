@@ -712,7 +712,7 @@ class TestOptions:
 
     def test_the_lock_duration_is_the_queues(self) -> None:
         with pytest.raises(OptionError, match="lock duration"):
-            self.parsed("sb://host", 30.0)
+            ServiceBusBinding(BindingConfig(url="sb://host", visibility_timeout=30.0))
 
     def test_a_secret_alone(self) -> None:
         with pytest.raises(OptionError, match=r"needs servicebus\.client_id") as caught:

@@ -27,6 +27,7 @@ class RedisBinding(Binding):
     name = "redis"
     title = "Redis"
     capabilities = Capabilities(
+        visibility_timeout=90.0,
         claim_batch=10_000,
         publish_batch=10_000,
         durable_receipts=True,

@@ -58,6 +58,7 @@ class SqlBinding(Binding):
     name = "sql"
     title = "SQL"
     capabilities = Capabilities(
+        visibility_timeout=90.0,
         claim_batch=10_000,
         publish_batch=10_000,
         durable_receipts=True,

@@ -49,6 +49,7 @@ class SqsBinding(Binding):
     title = "SQS"
     delay_advice = "a FIFO queue takes the DelaySeconds that are set of it"
     capabilities = Capabilities(
+        visibility_timeout=90.0,
         claim_batch=2_000,
         publish_batch=2_000,
         durable_receipts=True,
