@@ -8,9 +8,10 @@ objects a row: `DELIVERIES` comes in, `OUTGOING` goes out. A binding knows neith
 
 from __future__ import annotations
 
+import logging
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Self
 from urllib.parse import urlsplit
@@ -21,6 +22,8 @@ import pyarrow.compute as pc
 from babelqueue_spark.errors import BrokerError, OptionError
 
 DeadLetterStyle = Literal["babelqueue", "initphp"]
+logger = logging.getLogger(__name__)
+
 Browse = Literal["exact", "intrusive", "none"]
 
 
@@ -264,6 +267,15 @@ class Binding(BaseBinding):
         """Whether messages of this queue can be claimed; where not, `browse` gives their receipts."""
         del queue
         return True
+
+    def _give_back(self, release: Callable[[], object], messages: int) -> None:
+        """Call `release` for messages beyond the bounds of a claim; warn if it fails: they lapse."""
+        if not messages:
+            return
+        try:
+            release()
+        except BrokerError as error:
+            logger.warning("%d messages could not be released and will lapse: %s", messages, error)
 
 
 class LogBinding(BaseBinding):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from babelqueue_spark.bindings.contract import BaseBinding, BindingConfig
-from babelqueue_spark.errors import OptionError
+from babelqueue_spark.errors import OptionError, missing_package
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,7 @@ def binding_class(broker: str) -> type[BaseBinding]:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != entry.client:
             raise
-        raise OptionError(
-            f"broker '{broker}' needs the Python package '{entry.client}' on driver and executors: "
-            f'pip install "babelqueue-spark[{entry.extra}]"'
-        ) from None
+        raise missing_package(f"broker '{broker}'", entry.client, entry.extra) from None
     return loaded
 
 

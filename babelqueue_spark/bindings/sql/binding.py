@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from babelqueue_spark.bindings.batches import deliveries
+from babelqueue_spark.bindings.batches import deliveries, fitting
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
 from babelqueue_spark.bindings.sql import times
 from babelqueue_spark.bindings.sql.client import Database
@@ -197,7 +197,8 @@ class SqlBinding(Binding):
         reserved = table.c.reserved_at.is_not(None) if "reserved_at" in table.c else null()
         redelivered = case((reserved, True), else_=null())  # a release leaves no trace
         selected = ids.add_columns(size, small, cast(table.c.created_at, String), redelivered).limit(rows)
-        found = _within(connection.execute(selected), max_bytes)
+        listed = connection.execute(selected).all()
+        found = listed[: fitting([row[1] for row in listed], max_bytes)]
         large = [row[0] for row in found if row[2] is None]
         payloads = self._database.payloads(connection, table, large)
         return [
@@ -293,18 +294,6 @@ def _is_failed(queue: str) -> bool:
 
 def _original(queue: str) -> str:
     return queue.removeprefix(_FAILED)
-
-
-def _within(rows: Iterable[Any], max_bytes: int) -> list[Any]:
-    """The first row, and those after it as long as their sizes fit together."""
-    taken: list[Any] = []
-    size = 0
-    for row in rows:
-        size += row[1]
-        if taken and size > max_bytes:
-            break
-        taken.append(row)
-    return taken
 
 
 def _mirror(text: str | None, length: int) -> str:
