@@ -12,7 +12,15 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from babelqueue_spark.bindings import BINDINGS, BaseBinding, Binding, BindingConfig, broker_of, create_binding
+from babelqueue_spark.bindings import (
+    BaseBinding,
+    Binding,
+    BindingConfig,
+    broker_of,
+    brokers,
+    create_binding,
+    is_known,
+)
 from babelqueue_spark.bindings.contract import DeadLetterStyle
 from babelqueue_spark.bindings.options import byte_size, flag, seconds
 from babelqueue_spark.errors import OptionError
@@ -97,7 +105,7 @@ class Options:
     """The options of one read or write, parsed; secrets stay references until `binding`.
 
     Attributes:
-        broker: key of `babelqueue_spark.bindings.BINDINGS`.
+        broker: one of `babelqueue_spark.bindings.brokers()`.
         url: as given; may be `env:NAME` or `file:/path`.
         queue: the queues named; empty on a write whose rows name theirs.
         journal_location: directory or fsspec URL; None on batch reads and writes.
@@ -219,11 +227,12 @@ def _field(name: str) -> str:
 def _broker(values: Mapping[str, Any]) -> str:
     if "url" not in values:
         raise OptionError("option 'url' is required, such as redis://localhost:6379/0 or sqlite:////srv/q.db")
-    known = ", ".join(sorted(BINDINGS))
     named = values.get("broker") or broker_of(resolve(values["url"], "url"))
     if named is None:
+        known = ", ".join(brokers())
         raise OptionError(f"the scheme of 'url' names no broker: set option 'broker' to one of {known}")
-    if named not in BINDINGS:
+    if not is_known(named):
+        known = ", ".join(brokers())
         raise OptionError(f"option 'broker' has the value '{named}', but takes one of {known}")
     return str(named)
 

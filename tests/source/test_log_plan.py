@@ -10,7 +10,7 @@ import pytest
 
 from babelqueue_spark.bindings import BINDINGS, Capabilities, DeadLetterStyle, LogBinding
 from babelqueue_spark.bindings.batches import deliveries
-from babelqueue_spark.bindings.registry import Entry
+from babelqueue_spark.bindings.registry import Registration
 from babelqueue_spark.errors import DataLossError, LogEndedError
 from babelqueue_spark.options import read_options
 from babelqueue_spark.rows.reading import SCHEMA
@@ -23,6 +23,7 @@ class Dictionary(LogBinding):
     """Queue → partition → first offset that is kept, and the one behind the last."""
 
     name = "dictionary"
+    title = "Dictionary"
     capabilities = Capabilities(
         publish_batch=1, publish_once=False, max_delay=0, browse="exact", ordered=True
     )
@@ -70,7 +71,7 @@ class ReadAllAvailable(Limit):
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> Spans:
     """The dictionary; `orders` has a partition with 100 messages."""
-    entry = Entry(f"{__name__}:Dictionary", "none", ("dictionary",), "none")
+    entry = Registration(f"{__name__}:Dictionary", "none", ("dictionary",), "none")
     monkeypatch.setitem(BINDINGS, "dictionary", entry)
     monkeypatch.setattr(Dictionary, "spans", {"orders": {0: (0, 100)}})
     monkeypatch.setattr(Dictionary, "looks", [])
