@@ -282,16 +282,16 @@ class LogBinding(BaseBinding):
     """A log: what was read stays, in partitions, under offsets that grow."""
 
     @abstractmethod
-    def beginnings(self, queue: str) -> dict[int, int]:
+    def beginning_offsets(self, queue: str) -> dict[int, int]:
         """Partition → offset of the first message that is still there; empty where there is no such log."""
 
     @abstractmethod
-    def ends(self, queue: str) -> dict[int, int]:
+    def end_offsets(self, queue: str) -> dict[int, int]:
         """Partition → offset behind the last message that may be read now."""
 
-    def newest(self, queue: str) -> dict[int, int]:
+    def high_watermarks(self, queue: str) -> dict[int, int]:
         """Partition → offset behind the last message, whether it may be read now or later."""
-        return self.ends(queue)
+        return self.end_offsets(queue)
 
     @abstractmethod
     def read(self, queue: str, partition: int, first: int, last: int) -> Iterator[pa.RecordBatch]:
@@ -301,18 +301,18 @@ class LogBinding(BaseBinding):
         """
 
     @abstractmethod
-    def note(self, queue: str, offsets: Mapping[int, int]) -> None:
+    def commit_offsets(self, queue: str, offsets: Mapping[int, int]) -> None:
         """Tell outside monitors how far a reader has come; nothing depends on it."""
 
-    def home(self, queue: str) -> str:
+    def origin(self, queue: str) -> str:
         """The queue whose messages these are, where `queue` only keeps them for a while."""
         return queue
 
     def backlog(self, queue: str) -> int:
-        beginnings = self.beginnings(queue)
-        return sum(max(0, end - beginnings.get(part, 0)) for part, end in self.ends(queue).items())
+        beginnings = self.beginning_offsets(queue)
+        return sum(max(0, end - beginnings.get(part, 0)) for part, end in self.end_offsets(queue).items())
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
-        beginnings = self.beginnings(queue)
-        for partition, end in self.ends(queue).items():
+        beginnings = self.beginning_offsets(queue)
+        for partition, end in self.end_offsets(queue).items():
             yield from self.read(queue, partition, beginnings.get(partition, 0), end)

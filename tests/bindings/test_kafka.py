@@ -70,7 +70,7 @@ class TestTiers:
             assert ours.backlog(f"{queue}.retry.1") == 0
             assert eventually(lambda: bodies(ours, f"{queue}.retry.1")) == [b"soon"]
             assert bodies(ours, f"{queue}.retry.2") == []
-            assert ours.home(f"{queue}.retry.2") == queue
+            assert ours.origin(f"{queue}.retry.2") == queue
         with binding(kafka_server) as untiered:
             assert bodies(untiered, f"{queue}.retry.2") == [b"later"]
 
@@ -121,7 +121,7 @@ class TestTransactions:
     def test_offsets_have_gaps_where_transactions_ended(self, ours: KafkaBinding, queue: str) -> None:
         for number in range(3):
             ours.publish(queue, outgoing([b"%d" % number]), idempotency_key=uuid.uuid4().hex)
-        [(partition, end)] = ours.ends(queue).items()
+        [(partition, end)] = ours.end_offsets(queue).items()
         assert end > 3
         assert bodies(ours, queue) == [b"0", b"1", b"2"]
         assert joined(ours.read(queue, partition, end - 1, end)).num_rows == 0
@@ -248,7 +248,7 @@ class TestLogins:
             binding(server, **wrong) as ours,
             pytest.raises(BrokerError, match="refused the login") as caught,
         ):
-            ours.ends(queue)
+            ours.end_offsets(queue)
         assert_safe(caught.value)
         assert "wrong-one" not in str(caught.value)
 
@@ -259,7 +259,7 @@ class TestLogins:
         others = Certificates(tmp_path_factory.mktemp("others"))
         wrong = self.login(others, timeout_seconds="3")
         with binding(server, **wrong) as ours, pytest.raises(BrokerError, match="TLS failed"):
-            ours.ends(queue)
+            ours.end_offsets(queue)
 
 
 class TestErrors:

@@ -518,7 +518,10 @@ class LogContract(Contract):
     """Tests of a log's binding against its real server, where a new topic has one partition."""
 
     binding_class: ClassVar[type[LogBinding]]
-    verbs = (lambda binding: binding.ends("orders"), lambda binding: list(binding.read("orders", 0, 0, 1)))
+    verbs = (
+        lambda binding: binding.end_offsets("orders"),
+        lambda binding: list(binding.read("orders", 0, 0, 1)),
+    )
 
     @pytest.fixture(autouse=True)
     def _nothing_was_read(self) -> None:
@@ -549,8 +552,8 @@ class LogContract(Contract):
     def test_offsets_name_the_same_messages_each_time(self, connect: Connect, queue: str) -> None:
         one, other = connect(), connect()
         publish_all(one, queue, numbered := [b"%d" % number for number in range(100)])
-        [(partition, first)] = one.beginnings(queue).items()
-        assert one.ends(queue) == {partition: first + 100}
+        [(partition, first)] = one.beginning_offsets(queue).items()
+        assert one.end_offsets(queue) == {partition: first + 100}
         for reader in (one, other, one):
             middle = joined(reader.read(queue, partition, first + 20, first + 70))
             assert middle.column("body").to_pylist() == numbered[20:70]
@@ -558,7 +561,7 @@ class LogContract(Contract):
         assert one.backlog(queue) == 100
 
     def test_a_log_that_nobody_made_is_empty(self, binding: LogBinding, queue: str) -> None:
-        assert binding.beginnings(queue) == binding.ends(queue) == {}
+        assert binding.beginning_offsets(queue) == binding.end_offsets(queue) == {}
         assert binding.backlog(queue) == joined(binding.browse(queue)).num_rows == 0
 
     def test_offsets_that_were_never_there_are_data_loss(self, binding: LogBinding, queue: str) -> None:
@@ -569,8 +572,8 @@ class LogContract(Contract):
 
     def test_monitors_are_told_how_far_a_reader_is(self, binding: LogBinding, queue: str) -> None:
         binding.publish(queue, outgoing([b"one", b"two"]))
-        binding.note(queue, binding.ends(queue))
-        binding.note(queue, binding.ends(queue))
+        binding.commit_offsets(queue, binding.end_offsets(queue))
+        binding.commit_offsets(queue, binding.end_offsets(queue))
 
 
 def outgoing(

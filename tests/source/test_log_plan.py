@@ -30,10 +30,10 @@ class Dictionary(LogBinding):
     spans: ClassVar[Spans] = {}
     looks: ClassVar[list[str]] = []
 
-    def beginnings(self, queue: str) -> dict[int, int]:
+    def beginning_offsets(self, queue: str) -> dict[int, int]:
         return {number: first for number, (first, _) in self.spans.get(queue, {}).items()}
 
-    def ends(self, queue: str) -> dict[int, int]:
+    def end_offsets(self, queue: str) -> dict[int, int]:
         self.looks.append(queue)
         return {number: last for number, (_, last) in self.spans.get(queue, {}).items()}
 
@@ -46,7 +46,7 @@ class Dictionary(LogBinding):
         if last > end:
             raise LogEndedError("ends")
 
-    def note(self, queue: str, offsets: Mapping[int, int]) -> None:
+    def commit_offsets(self, queue: str, offsets: Mapping[int, int]) -> None:
         del queue, offsets
 
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
@@ -217,7 +217,7 @@ class TestWhatChanges:
         self, log: Spans, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As that of a tier, when a clock does."""
-        monkeypatch.setattr(Dictionary, "newest", lambda *_: {0: 100})
+        monkeypatch.setattr(Dictionary, "high_watermarks", lambda *_: {0: 100})
         grow(log, 90)
         assert reader().latestOffset(self.START, Limit())["offsets"] == {"orders": {"0": 100}}
 

@@ -40,28 +40,28 @@ class KafkaBinding(LogBinding):
             self.capabilities = replace(self.capabilities, max_delay=self._tiers.delays[-1])
         self._kafka = KafkaClient(self._options)
 
-    def beginnings(self, queue: str) -> dict[int, int]:
+    def beginning_offsets(self, queue: str) -> dict[int, int]:
         return self._kafka.offsets(queue, EARLIEST)
 
-    def ends(self, queue: str) -> dict[int, int]:
+    def end_offsets(self, queue: str) -> dict[int, int]:
         """Of a tier, what is due; where transactions are open, what was before them."""
-        ends = self.newest(queue)
+        ends = self.high_watermarks(queue)
         delay = self._tiers.delay_of(queue)
         if not delay:
             return ends
         waiting = self._kafka.offsets(queue, since(int(time.time() * 1000) - delay))
         return {number: end if waiting[number] < 0 else waiting[number] for number, end in ends.items()}
 
-    def newest(self, queue: str) -> dict[int, int]:
+    def high_watermarks(self, queue: str) -> dict[int, int]:
         return self._kafka.offsets(queue, LATEST)
 
     def read(self, queue: str, partition: int, first: int, last: int) -> Iterator[pa.RecordBatch]:
         yield from map(received, self._kafka.read(queue, partition, first, last))
 
-    def note(self, queue: str, offsets: Mapping[int, int]) -> None:
+    def commit_offsets(self, queue: str, offsets: Mapping[int, int]) -> None:
         self._kafka.commit(queue, offsets)
 
-    def home(self, queue: str) -> str:
+    def origin(self, queue: str) -> str:
         return self._tiers.work_topic(queue)
 
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
