@@ -96,3 +96,11 @@ class DataLossError(JournalError):
 
 class LogEndedError(DataLossError):
     """A log ends before an offset that it once had; the messages that remain were read."""
+
+
+def missing_package(what: str, package: str, extra: str) -> OptionError:
+    """An error for `what`, which needs an optional dependency that is not installed."""
+    return OptionError(
+        f"{what} needs the Python package '{package}' on driver and executors: "
+        f'pip install "babelqueue-spark[{extra}]"'
+    )

@@ -12,8 +12,17 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from babelqueue_spark.bindings import BINDINGS, BaseBinding, Binding, BindingConfig, broker_of, create_binding
+from babelqueue_spark.bindings import (
+    BaseBinding,
+    Binding,
+    BindingConfig,
+    broker_of,
+    brokers,
+    create_binding,
+    is_known,
+)
 from babelqueue_spark.bindings.contract import DeadLetterStyle
+from babelqueue_spark.bindings.options import byte_size, flag, seconds
 from babelqueue_spark.errors import OptionError
 
 T = TypeVar("T")
@@ -21,35 +30,6 @@ T = TypeVar("T")
 Offsets = str | dict[str, dict[int, int]]
 
 _SPARK_OWN = {"path", "checkpointlocation"}
-_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-_UNITS = {
-    **_SECONDS,
-    **dict.fromkeys(("millisecond", "milliseconds", "msec"), _SECONDS["ms"]),
-    **dict.fromkeys(("sec", "second", "seconds"), _SECONDS["s"]),
-    **dict.fromkeys(("minute", "minutes"), _SECONDS["m"]),
-    **dict.fromkeys(("hour", "hours"), _SECONDS["h"]),
-    **dict.fromkeys(("day", "days"), _SECONDS["d"]),
-}
-_BYTES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-
-
-def seconds(text: str) -> float:
-    """`10s`, `5 minutes`, `1 hour 30 min`, or a bare number of seconds."""
-    if re.fullmatch(r"\d+(\.\d+)?", text.strip()):
-        return float(text)
-    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]+)", text.lower())
-    rest = re.sub(r"(\d+(?:\.\d+)?)\s*([a-z]+)", "", text.lower()).replace("interval", "").strip()
-    if not parts or rest or any(unit not in _UNITS for _, unit in parts):
-        raise ValueError("a time such as '10s', '5 minutes' or '1 hour'")
-    return sum(float(amount) * _UNITS[unit] for amount, unit in parts)
-
-
-def byte_size(text: str) -> int:
-    """`64m`, `1g`, `512 KiB`, or a bare number of bytes; powers of 1024."""
-    match = re.fullmatch(r"(\d+)\s*([bkmgt]?)(?:i?b)?", text.strip().lower())
-    if not match or int(match[1]) == 0:
-        raise ValueError("a size such as '64m' or '1g'")
-    return int(match[1]) * _BYTES[match[2]]
 
 
 def _count(text: str) -> int:
@@ -62,12 +42,6 @@ def _version(text: str) -> int:
     if not re.fullmatch(r"\d+", text.strip()):
         raise ValueError("a whole number, such as the number of a batch")
     return int(text)
-
-
-def _flag(text: str) -> bool:
-    if text.strip().lower() not in ("true", "false"):
-        raise ValueError("'true' or 'false'")
-    return text.strip().lower() == "true"
 
 
 def _queues(text: str) -> tuple[str, ...]:
@@ -112,8 +86,8 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "deadLetterQueue": str,
     "txnAppId": str,
     "txnVersion": _version,
-    "failOnDataLoss": _flag,
-    "allowEmptyListData": _flag,
+    "failOnDataLoss": flag,
+    "allowEmptyListData": flag,
     "startingOffsets": _offsets,
     "endingOffsets": _offsets,
 }
@@ -131,7 +105,7 @@ class Options:
     """The options of one read or write, parsed; secrets stay references until `binding`.
 
     Attributes:
-        broker: key of `babelqueue_spark.bindings.BINDINGS`.
+        broker: one of `babelqueue_spark.bindings.brokers()`.
         url: as given; may be `env:NAME` or `file:/path`.
         queue: the queues named; empty on a write whose rows name theirs.
         journal_location: directory or fsspec URL; None on batch reads and writes.
@@ -191,6 +165,11 @@ class Options:
                     name: resolve(value, f"{self.broker}.{name}")
                     for name, value in self.client_options.items()
                 },
+                referenced=frozenset(
+                    name
+                    for name, value in {"url": self.url, **self.client_options}.items()
+                    if is_reference(value)
+                ),
             ),
         )
 
@@ -248,11 +227,12 @@ def _field(name: str) -> str:
 def _broker(values: Mapping[str, Any]) -> str:
     if "url" not in values:
         raise OptionError("option 'url' is required, such as redis://localhost:6379/0 or sqlite:////srv/q.db")
-    known = ", ".join(sorted(BINDINGS))
     named = values.get("broker") or broker_of(resolve(values["url"], "url"))
     if named is None:
+        known = ", ".join(brokers())
         raise OptionError(f"the scheme of 'url' names no broker: set option 'broker' to one of {known}")
-    if named not in BINDINGS:
+    if not is_known(named):
+        known = ", ".join(brokers())
         raise OptionError(f"option 'broker' has the value '{named}', but takes one of {known}")
     return str(named)
 
@@ -276,11 +256,17 @@ def _unknown(key: str, broker: str, names: list[str]) -> str:
     return f"option '{key}' is unknown{hint} (the client's own options are given as '{broker}.<name>')"
 
 
+def is_reference(value: str) -> bool:
+    """Whether `resolve` gives another text than the value itself."""
+    kind, separator, _ = value.partition(":")
+    return bool(separator) and kind in ("env", "file")
+
+
 def resolve(value: str, name: str) -> str:
     """The value itself, or what `env:NAME` or `file:/path` refers to on this machine."""
-    kind, separator, target = value.partition(":")
-    if not separator or kind not in ("env", "file"):
+    if not is_reference(value):
         return value
+    kind, _, target = value.partition(":")
     if kind == "env":
         if target not in os.environ:
             raise OptionError(

@@ -139,7 +139,7 @@ def publish(url: str, bodies: list[bytes]) -> float:
 
         def run() -> None:
             for number, batch in enumerate(batches):
-                binding.publish("published", batch, marker=f"{os.urandom(8).hex()}-{number}")
+                binding.publish("published", batch, idempotency_key=f"{os.urandom(8).hex()}-{number}")
 
         return rate(len(bodies), run)
 

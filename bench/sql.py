@@ -108,7 +108,7 @@ def publish(url: str, queue: str, bodies: list[bytes]) -> None:
         size = binding.capabilities.publish_batch
         for first in range(0, len(bodies), size):
             marker = f"{os.urandom(8).hex()}-{first}"
-            binding.publish(queue, outgoing(bodies[first : first + size]), marker=marker)
+            binding.publish(queue, outgoing(bodies[first : first + size]), idempotency_key=marker)
 
 
 def bare_insert(connection: Any, bodies: list[bytes]) -> None:

@@ -13,16 +13,6 @@ from babelqueue_spark.bindings import BINDINGS, binding_class
 DOCS = Path(__file__).parent.parent / "docs"
 PART = re.compile(r"(<!-- generated: ([\w ]+) -->\n).*?(<!-- end -->)", re.S)
 ENTRY = re.compile(r"(.+?)(?: \((.+?)\))?: (.+)")
-NAMES = {
-    "sql": "SQL",
-    "redis": "Redis",
-    "rabbitmq": "RabbitMQ",
-    "sqs": "SQS",
-    "servicebus": "Service Bus",
-    "pulsar": "Pulsar",
-    "kafka": "Kafka",
-    "artemis": "Artemis",
-}
 
 
 def capabilities() -> str:
@@ -35,7 +25,7 @@ def capabilities() -> str:
         delay = longest(can.max_delay)
         flags = (can.ordered, can.keys, can.headers)
         flags_at_the_end = (can.durable_receipts, can.publish_once, can.native_dead_letters)
-        cells = [f"[{NAMES[broker]}]({broker}.md)", f"`{entry.extra}`", delay, can.browse]
+        cells = [f"[{binding_class(broker).title}]({broker}.md)", f"`{entry.extra}`", delay, can.browse]
         cells += ["yes" if flag else "no" for flag in (*flags, *flags_at_the_end)]
         rows.append(cells)
     return table(heads, rows)
@@ -59,7 +49,7 @@ def longest(delay: int | None) -> str:
 def features(broker: str) -> str:
     """A row a feature of a broker."""
     rows = [(name, meaning) for name, _, meaning in entries(broker, "Features")]
-    return table(("feature", NAMES[broker]), rows)
+    return table(("feature", binding_class(broker).title), rows)
 
 
 def options(broker: str) -> str:

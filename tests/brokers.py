@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from babelqueue_spark.bindings import binding_class, broker_of
 from tests.servers import RedisServer, Server
 from tests.servers.artemis import ArtemisServer
 from tests.servers.elasticmq import ElasticMqServer
@@ -58,7 +59,9 @@ def url_of(broker: str, request: pytest.FixtureRequest, folder: Path) -> str:
 
 def short_claims(url: str) -> dict[str, str]:
     """Options with which the claims of a dead reader come back soon."""
-    if url.startswith(("amqp", "artemis", "pulsar", "kafka", "Endpoint")):
+    broker = broker_of(url)
+    assert broker is not None
+    if binding_class(broker).capabilities.visibility_timeout is None:
         return {}
     # SQS takes no acknowledge after the time, the others do as long as nobody else has claimed.
     return {"visibilityTimeout": "15s" if url.startswith("sqs") else "2s"}

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from babelqueue_spark.bindings import BINDINGS, BindingConfig, binding_class
+from babelqueue_spark.bindings.options import byte_size, flag, milliseconds, seconds, whole_seconds
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.options import byte_size, read_options, resolve, seconds, write_options
+from babelqueue_spark.options import read_options, resolve, write_options
 
 URL = "sqlite:////srv/queue.db"
 
@@ -145,3 +147,123 @@ def test_no_secret_is_shown() -> None:
     with pytest.raises(OptionError) as caught:
         read_options({"url": "redis://:secret@h", "queue": "q", "oops": "1"})
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        *((text, True) for text in ("true", "Yes", "on", "1")),
+        *((text, False) for text in ("FALSE", "no", "off", "0")),
+    ],
+)
+def test_booleans(text: str, expected: bool) -> None:
+    assert flag(text) is expected
+
+
+@pytest.mark.parametrize("text", ["", "perhaps", "2", "y"])
+def test_bad_booleans(text: str) -> None:
+    with pytest.raises(ValueError, match="'true' or 'false'"):
+        flag(text)
+
+
+def test_bare_numbers_have_the_unit_of_the_name() -> None:
+    assert (milliseconds(1, 99_999)("1500"), milliseconds(1, 99_999)("10s")) == (1_500, 10_000)
+    assert (whole_seconds("30"), whole_seconds("5 minutes")) == (30, 300)
+    for text in ("0", "1.5s", "12 days", "soon"):
+        with pytest.raises(ValueError, match="whole seconds"):
+            whole_seconds(text)
+
+
+TIMES = [
+    ("redis://h", "socket_timeout"),
+    ("amqp://h/", "socket_timeout"),
+    ("sqs://eu-west-1", "read_timeout"),
+    ("pulsar://h", "operation_timeout_seconds"),
+    ("pulsar://h", "connection_timeout_ms"),
+    ("kafka://h:9092", "timeout_seconds"),
+    ("kafka://h:9092", "retry_tiers_ms"),
+    ("artemis://h", "timeout"),
+    ("artemis://h", "time_to_live_ms"),
+    ("sb://h", "try_timeout"),
+]
+
+
+@pytest.mark.parametrize(("url", "option"), TIMES)
+def test_times_have_one_grammar(url: str, option: str) -> None:
+    broker = read_options({"url": url, "queue": "q"}).broker
+    for text in ("30", "10s", "5 minutes"):
+        binding_class(broker)(BindingConfig(url=url, client_options={option: text})).close()
+    with pytest.raises(OptionError, match=rf"^{broker}\.{option} has the value 'soon', but takes .*'?\w+'?"):
+        binding_class(broker)(BindingConfig(url=url, client_options={option: "soon"}))
+
+
+@pytest.mark.parametrize(
+    ("url", "option"),
+    [
+        ("redis://h", "laravel"),
+        ("pulsar://h", "batching"),
+        ("artemis://h", "duplicate_detection"),
+        ("sqs://eu-west-1", "fifo"),
+        ("sb://h", "sessions"),
+        ("amqps://h/", "ssl_check_hostname"),
+    ],
+)
+def test_booleans_have_one_grammar(url: str, option: str) -> None:
+    broker = read_options({"url": url, "queue": "q"}).broker
+    for text in ("true", "yes", "on", "1", "false", "no", "off", "0"):
+        binding_class(broker)(BindingConfig(url=url, client_options={option: text})).close()
+    with pytest.raises(OptionError, match="'perhaps', but takes 'true' or 'false'"):
+        binding_class(broker)(BindingConfig(url=url, client_options={option: "perhaps"}))
+
+
+@pytest.mark.parametrize(
+    ("url", "option"),
+    [
+        ("redis://h", "ssl_ca_certs"),
+        ("amqp://h/", "ssl_ca_certs"),
+        ("artemis://h", "ssl_ca_certs"),
+        ("pulsar://h", "tls_trust_certs_file_path"),
+    ],
+)
+def test_tls_options_need_a_tls_url(url: str, option: str) -> None:
+    given = read_options({"url": url, "queue": "q"})
+    config = BindingConfig(url=url, client_options={option: "/ca.pem"})
+    with pytest.raises(OptionError, match=rf"{given.broker}\.{option} needs a URL that starts with"):
+        binding_class(given.broker)(config)
+
+
+def test_a_value_that_came_by_reference_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_TIMEOUT", "s3cret")
+    monkeypatch.setenv("A_URL", "redis://h?retry_after=s3cret")
+    for given in (
+        {"url": "redis://h", "redis.socket_timeout": "env:A_TIMEOUT"},
+        {"url": "redis://h", "redis.socketTimeout": "env:A_TIMEOUT"},
+        {"url": "env:A_URL"},
+    ):
+        with pytest.raises(OptionError, match="has a value that is not shown, but takes a time") as refused:
+            read_options({"queue": "q", **given}).binding()
+        assert "s3cret" not in str(refused.value)
+    with pytest.raises(OptionError, match="retry_after has the value 'soon'"):
+        read_options({"queue": "q", "url": "redis://h?retry_after=soon"}).binding()
+
+
+@pytest.mark.parametrize("text", [" ", "  "])
+def test_a_secret_is_not_shown(text: str) -> None:
+    config = BindingConfig(url="pulsar://h", client_options={"token": text})
+    with pytest.raises(OptionError, match="token has a value that is not shown"):
+        binding_class("pulsar")(config)
+
+
+@pytest.mark.parametrize("broker", BINDINGS)
+def test_a_visibility_timeout_is_refused_where_claims_take_none(broker: str) -> None:
+    urls = {"sql": URL, "redis": "redis://h", "rabbitmq": "amqp://h/", "sqs": "sqs://eu-west-1"}
+    urls |= {"pulsar": "pulsar://h", "kafka": "kafka://h:1", "artemis": "artemis://h", "servicebus": "sb://h"}
+    config = BindingConfig(url=urls[broker], visibility_timeout=30.0)
+    chosen = binding_class(broker)
+    if chosen.capabilities.visibility_timeout is None:
+        with pytest.raises(
+            OptionError, match=f"'visibilityTimeout' has no meaning for {chosen.title}, where"
+        ):
+            chosen(config)
+    else:
+        chosen(config).close()

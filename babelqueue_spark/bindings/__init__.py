@@ -1,4 +1,4 @@
-"""Brokers behind one contract: `base` states it, `registry` finds the module that fulfils it."""
+"""Brokers behind one contract: `contract` states it, `registry` finds the class that fulfils it."""
 
 from babelqueue_spark.bindings.batches import DELIVERIES, OUTGOING
 from babelqueue_spark.bindings.contract import (
@@ -9,7 +9,15 @@ from babelqueue_spark.bindings.contract import (
     DeadLetterStyle,
     LogBinding,
 )
-from babelqueue_spark.bindings.registry import BINDINGS, binding_class, broker_of, create_binding
+from babelqueue_spark.bindings.registry import (
+    BINDINGS,
+    binding_class,
+    broker_of,
+    brokers,
+    create_binding,
+    is_known,
+    register,
+)
 
 __all__ = [
     "BINDINGS",
@@ -23,5 +31,8 @@ __all__ = [
     "LogBinding",
     "binding_class",
     "broker_of",
+    "brokers",
     "create_binding",
+    "is_known",
+    "register",
 ]

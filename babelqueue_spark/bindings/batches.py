@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -80,6 +80,27 @@ def names_by_content(deliveries: pa.RecordBatch) -> list[str]:
         hashlib.blake2b((name or "").encode() + b"\0" + body, digest_size=16).hexdigest()
         for name, body in pairs
     ]
+
+
+def fitting(sizes: Iterable[int], max_bytes: int, *, least: int = 1) -> int:
+    """How many messages of these sizes, from the first on, fit into `max_bytes`; `least` always do."""
+    kept, size = 0, 0
+    for each in sizes:
+        size += each
+        if kept >= least and size > max_bytes:
+            break
+        kept += 1
+    return kept
+
+
+def counted_attempts(sent: pa.Int32Array, counts: pa.Int32Array) -> pa.Int32Array:
+    """The larger of the count a message was sent with and of its earlier deliveries; ignores nulls.
+
+    Args:
+        sent: the count in the body or in a header.
+        counts: deliveries so far including this one, as in `DELIVERIES`.
+    """
+    return pc.max_element_wise(sent, pc.subtract(counts, 1), skip_nulls=True)
 
 
 def total_bytes(batch: pa.RecordBatch) -> int:

@@ -8,17 +8,22 @@ objects a row: `DELIVERIES` comes in, `OUTGOING` goes out. A binding knows neith
 
 from __future__ import annotations
 
+import logging
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from babelqueue_spark.errors import OptionError
+from babelqueue_spark.errors import BrokerError, OptionError
 
 DeadLetterStyle = Literal["babelqueue", "initphp"]
+logger = logging.getLogger(__name__)
+
 Browse = Literal["exact", "intrusive", "none"]
 
 
@@ -28,10 +33,11 @@ class Capabilities:
 
     Attributes:
         publish_batch: most messages one `publish` call should carry.
+        visibility_timeout: seconds a claim lasts unless `BindingConfig` says another time; None = it may not.
         claim_batch: most messages one `claim` call should ask for; 0 where nothing is claimed.
         durable_receipts: a receipt still acknowledges after the connection that claimed it closed.
         connection_claims: a claim ends with the connection that made it; others get the messages at once.
-        publish_once: `publish` with a `marker` puts a repeated batch on the queue only once.
+        publish_once: `publish` with an `idempotency_key` puts a repeated batch on the queue only once.
         max_delay: longest delay of a message in milliseconds; 0 = none, None = no limit.
         browse: whether messages can be read without consuming them.
         ordered: one claimer reads the messages of a queue in the order they were published; of a log, those
@@ -47,6 +53,7 @@ class Capabilities:
     max_delay: int | None
     browse: Browse
     ordered: bool
+    visibility_timeout: float | None = None
     claim_batch: int = 0
     durable_receipts: bool = False
     connection_claims: bool = False
@@ -64,11 +71,13 @@ class BindingConfig:
         url: the connection string, secrets resolved.
         visibility_timeout: seconds a claim may stay unacknowledged; None = the binding's default.
         client_options: the `<broker>.<name>` options, names in lower case, values as text.
+        referenced: names of client options (and `url`) whose values came by reference; no error shows them.
     """
 
     url: str = field(repr=False)
     visibility_timeout: float | None = None
     client_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    referenced: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if _is_cut(self.url):
@@ -96,25 +105,81 @@ class BaseBinding(ABC):
     """
 
     name: ClassVar[str]
+    title: ClassVar[str]
+    """What errors and docs call the broker."""
+    delay_advice: ClassVar[str] = ""
+    """What to do about a delay that is too long; ends the error."""
     capabilities: Capabilities  # of the class; an instance may narrow them
 
     def __init__(self, config: BindingConfig) -> None:
+        if config.visibility_timeout is not None and self.capabilities.visibility_timeout is None:
+            raise OptionError(
+                f"option 'visibilityTimeout' has no meaning for {self.title}, {self._why_no_timeout()}: "
+                "remove it"
+            )
         self.config = config
+
+    def _why_no_timeout(self) -> str:
+        if not self.capabilities.claim_batch:
+            return "where nothing is claimed"
+        if self.capabilities.connection_claims:
+            return "where a claim lasts as long as its connection"
+        return "where the queue itself has a lock duration"
 
     @abstractmethod
     def backlog(self, queue: str) -> int:
         """How many messages a reader could get now or soon: ready, due, or left by a dead one."""
 
-    @abstractmethod
-    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+    def publish(
+        self,
+        queue: str,
+        messages: pa.RecordBatch,
+        *,
+        idempotency_key: str | None = None,
+        marker: str | None = None,
+    ) -> int:
         """Append `OUTGOING` messages in order; returns how many, after the broker has confirmed.
 
-        With `marker` (where `publish_once`), a batch whose marker was published before is not
-        published again, and 0 comes back: messages and marker become visible together or not at all.
-        Markers are 32 characters; those that begin with the same 16 come from one writer, one at a time, and
-        a broker may forget all but the last hundred of them. `BrokerError`, and nothing published, for a
-        delay beyond `max_delay`, or a marker without `publish_once`.
+        With `idempotency_key` (where `publish_once`), a batch whose key was published before is not
+        published again, and 0 comes back: messages and key become visible together or not at all.
+        Keys are 32 characters; those that begin with the same 16 come from one writer, one at a time, and
+        a broker may forget all but the last hundred of them. `marker` is the former name of the argument.
+        `BrokerError`, and nothing published, for a delay beyond `longest_delay`, or a key without
+        `publish_once`.
         """
+        if marker is not None:
+            warnings.warn(
+                "publish(marker=…) is now publish(idempotency_key=…); the former name goes with the next "
+                "release",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            idempotency_key = marker
+        if idempotency_key is not None and not self.capabilities.publish_once:
+            raise BrokerError(
+                f"{self.title}: queue '{queue}': it keeps no idempotency keys, so it cannot publish a batch "
+                "once: publish without a key"
+            )
+        self._check_delays(queue, messages)
+        return self._publish(queue, messages, idempotency_key=idempotency_key)
+
+    @abstractmethod
+    def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
+        """Do what `publish` promises, after its checks."""
+
+    def _check_delays(self, queue: str, messages: pa.RecordBatch) -> None:
+        asked = pc.max(messages.column("delay")).as_py() or 0
+        if asked <= 0:
+            return
+        longest = self.longest_delay(queue)
+        if longest is None or asked <= longest:
+            return
+        allowed = f"{longest / 1000:g} s is the longest" if longest else "it can delay none"
+        advice = f": {self.delay_advice}" if self.delay_advice else ""
+        raise BrokerError(
+            f"{self.title}: queue '{queue}': a message asks for a delay of {asked / 1000:g} s, but "
+            f"{allowed}{advice}"
+        )
 
     @abstractmethod
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
@@ -203,21 +268,30 @@ class Binding(BaseBinding):
         del queue
         return True
 
+    def _give_back(self, release: Callable[[], object], messages: int) -> None:
+        """Call `release` for messages beyond the bounds of a claim; warn if it fails: they lapse."""
+        if not messages:
+            return
+        try:
+            release()
+        except BrokerError as error:
+            logger.warning("%d messages could not be released and will lapse: %s", messages, error)
+
 
 class LogBinding(BaseBinding):
     """A log: what was read stays, in partitions, under offsets that grow."""
 
     @abstractmethod
-    def beginnings(self, queue: str) -> dict[int, int]:
+    def beginning_offsets(self, queue: str) -> dict[int, int]:
         """Partition → offset of the first message that is still there; empty where there is no such log."""
 
     @abstractmethod
-    def ends(self, queue: str) -> dict[int, int]:
+    def end_offsets(self, queue: str) -> dict[int, int]:
         """Partition → offset behind the last message that may be read now."""
 
-    def newest(self, queue: str) -> dict[int, int]:
+    def high_watermarks(self, queue: str) -> dict[int, int]:
         """Partition → offset behind the last message, whether it may be read now or later."""
-        return self.ends(queue)
+        return self.end_offsets(queue)
 
     @abstractmethod
     def read(self, queue: str, partition: int, first: int, last: int) -> Iterator[pa.RecordBatch]:
@@ -227,18 +301,18 @@ class LogBinding(BaseBinding):
         """
 
     @abstractmethod
-    def note(self, queue: str, offsets: Mapping[int, int]) -> None:
+    def commit_offsets(self, queue: str, offsets: Mapping[int, int]) -> None:
         """Tell outside monitors how far a reader has come; nothing depends on it."""
 
-    def home(self, queue: str) -> str:
+    def origin(self, queue: str) -> str:
         """The queue whose messages these are, where `queue` only keeps them for a while."""
         return queue
 
     def backlog(self, queue: str) -> int:
-        beginnings = self.beginnings(queue)
-        return sum(max(0, end - beginnings.get(part, 0)) for part, end in self.ends(queue).items())
+        beginnings = self.beginning_offsets(queue)
+        return sum(max(0, end - beginnings.get(part, 0)) for part, end in self.end_offsets(queue).items())
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
-        beginnings = self.beginnings(queue)
-        for partition, end in self.ends(queue).items():
+        beginnings = self.beginning_offsets(queue)
+        for partition, end in self.end_offsets(queue).items():
             yield from self.read(queue, partition, beginnings.get(partition, 0), end)

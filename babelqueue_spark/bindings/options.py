@@ -1,58 +1,111 @@
-"""What bindings make of the texts of their options, and of the files of TLS."""
+"""The options of bindings: one grammar for times, sizes and booleans, one way to refuse a value."""
 
 from __future__ import annotations
 
 import math
+import re
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, TypeVar
 
+from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.errors import OptionError
 
-Parsers = Mapping[str, Callable[[str], Any]]
-"""Option → what makes a value of its text; `ValueError` where that cannot be."""
+T = TypeVar("T")
 
+Parsers = Mapping[str, Callable[[str], Any]]
+"""Option → parser of its text; its `ValueError` says what the option takes, and nothing of the text."""
+
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_UNITS = {
+    **_SECONDS,
+    **dict.fromkeys(("millisecond", "milliseconds", "msec"), _SECONDS["ms"]),
+    **dict.fromkeys(("sec", "second", "seconds"), _SECONDS["s"]),
+    **dict.fromkeys(("minute", "minutes"), _SECONDS["m"]),
+    **dict.fromkeys(("hour", "hours"), _SECONDS["h"]),
+    **dict.fromkeys(("day", "days"), _SECONDS["d"]),
+}
+_BYTES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_FLAGS = {
+    **dict.fromkeys(("true", "yes", "on", "1"), True),
+    **dict.fromkeys(("false", "no", "off", "0"), False),
+}
+_TIME = "a time such as '10s', '5 minutes' or '1 hour'"
+_NEVER_SHOWN = re.compile("passw|secret|token|key|credential|signature|jaas|external_id")
+_LONGEST_SHOWN = 100
 _TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
-def flag(text: str) -> bool:
-    """`true` or `false`."""
-    if text.strip().lower() not in ("true", "false"):
-        raise ValueError(text)
-    return text.strip().lower() == "true"
+def takes(what: str) -> Callable[[Callable[[str], T]], Callable[[str], T]]:
+    """Make the `ValueError` of a parser say what it takes, and hide the text it was given."""
+
+    def decorate(parse: Callable[[str], T]) -> Callable[[str], T]:
+        @wraps(parse)
+        def parsed(text: str) -> T:
+            try:
+                return parse(text)
+            except ValueError:
+                raise ValueError(what) from None
+
+        return parsed
+
+    return decorate
 
 
-def switch(text: str) -> bool:
-    """A yes or no, in the words that the SDKs and Redis' own client take."""
-    value = text.strip().lower()
-    if value in ("1", "true", "yes", "on"):
-        return True
-    if value in ("0", "false", "no", "off", ""):
-        return False
-    raise ValueError(text)
-
-
+@takes(_TIME)
 def seconds(text: str) -> float:
-    """More than none, and less than a day."""
-    value = float(text)
-    if not 0 < value < 86_400:
+    """`10s`, `5 minutes`, `1 hour 30 min`, or a bare number of seconds; 0 or more."""
+    if re.fullmatch(r"\d+(\.\d+)?", text.strip()):
+        return _finite(float(text))
+    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]+)", text.lower())
+    rest = re.sub(r"(\d+(?:\.\d+)?)\s*([a-z]+)", "", text.lower()).replace("interval", "").strip()
+    if not parts or rest or any(unit not in _UNITS for _, unit in parts):
         raise ValueError(text)
+    return _finite(sum(float(amount) * _UNITS[unit] for amount, unit in parts))
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError(value)
     return value
 
 
+@takes(f"{_TIME}, longer than 0")
 def duration(text: str) -> float:
-    """Seconds without a limit, more than none."""
-    value = float(text)
-    if not 0 < value < math.inf:
+    """A time longer than 0, in seconds."""
+    value = seconds(text)
+    if not value:
         raise ValueError(text)
     return value
 
 
-def whole(least: int, most: float = math.inf) -> Callable[[str], int]:
-    """What takes whole numbers from `least` to `most`."""
+@takes(f"{_TIME}, longer than 0 and shorter than a day")
+def timeout(text: str) -> float:
+    """A time longer than 0 and shorter than a day, in seconds."""
+    value = duration(text)
+    if value >= 86_400:
+        raise ValueError(text)
+    return value
 
+
+@takes(f"{_TIME}, in whole seconds from 1 to 999,999")
+def whole_seconds(text: str) -> int:
+    """A time from 1 to 999,999 seconds, without a fraction."""
+    value = seconds(text)
+    if not 1 <= value <= 999_999 or value != int(value):
+        raise ValueError(text)
+    return int(value)
+
+
+def milliseconds(least: int, most: int) -> Callable[[str], int]:
+    """Make a parser of times in milliseconds, from `least` to `most`; a bare number is milliseconds."""
+
+    @takes(f"milliseconds from {least:,} to {most:,}, or a time such as '10s'")
     def parse(text: str) -> int:
-        value = int(text)
+        bare = re.fullmatch(r"\d+", text.strip())
+        value = int(text) if bare else round(seconds(text) * 1000)
         if not least <= value <= most:
             raise ValueError(text)
         return value
@@ -60,11 +113,41 @@ def whole(least: int, most: float = math.inf) -> Callable[[str], int]:
     return parse
 
 
-def count(text: str) -> int:
-    """A whole number from 1 to below a million."""
-    return whole(1, 999_999)(text)
+@takes("a size such as '64m' or '1g'")
+def byte_size(text: str) -> int:
+    """`64m`, `1g`, `512 KiB`, or a bare number of bytes; powers of 1024."""
+    match = re.fullmatch(r"(\d+)\s*([bkmgt]?)(?:i?b)?", text.strip().lower())
+    if not match or int(match[1]) == 0:
+        raise ValueError(text)
+    return int(match[1]) * _BYTES[match[2]]
 
 
+@takes("'true' or 'false' (or yes, no, on, off, 1, 0)")
+def flag(text: str) -> bool:
+    """`true` or `false`, or one of the words that clients and SDKs have for them."""
+    value = _FLAGS.get(text.strip().lower())
+    if value is None:
+        raise ValueError(text)
+    return value
+
+
+def whole(least: int, most: float = math.inf) -> Callable[[str], int]:
+    """Make a parser of whole numbers from `least` to `most`."""
+    bounds = f"of at least {least}" if most == math.inf else f"from {least} to {most:,}"
+
+    @takes(f"a whole number {bounds}")
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\d+", text.strip()) or not least <= int(text) <= most:
+            raise ValueError(text)
+        return int(text)
+
+    return parse
+
+
+count = whole(1, 999_999)
+
+
+@takes("a text that is not empty")
 def name(text: str) -> str:
     """Any text but an empty one."""
     if not text.strip():
@@ -72,26 +155,99 @@ def name(text: str) -> str:
     return text
 
 
-def value_of(broker: str, option: str, text: str, parse: Callable[[str], Any]) -> Any:
-    """The value of an option; an `OptionError` does not show the text, which may be a secret."""
+def one_of(*words: str) -> Callable[[str], str]:
+    """Make a parser that takes some words, in any case."""
+
+    @takes(f"one of {', '.join(words)}")
+    def parse(text: str) -> str:
+        if text.strip().lower() not in words:
+            raise ValueError(text)
+        return text.strip().lower()
+
+    return parse
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptionTable:
+    """The options that a binding takes.
+
+    Attributes:
+        broker: precedes the names, with a dot.
+        own: parsers of the options, by names in lower case.
+        tls: parsers of those that need a URL with TLS.
+        tls_scheme: how such a URL starts.
+        passed: names that go to the client as they are; None = none.
+        aside: ends "… is unknown" where the error has more to say.
+    """
+
+    broker: str
+    own: Parsers
+    tls: Parsers = field(default_factory=dict)
+    tls_scheme: str = ""
+    passed: re.Pattern[str] | None = None
+    aside: str = ""
+
+    def parse(self, config: BindingConfig, query: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """The values given in a configuration, and in the URL's query, over which options win.
+
+        Names need no underscores: Spark makes `timeZone` `timezone`. `OptionError` for an unknown name
+        and for an invalid value.
+        """
+        from_query = {self._spelt(option): text for option, text in (query or {}).items()}
+        given = {self._spelt(option): text for option, text in config.client_options.items()}
+        hidden = {self._spelt(option) for option in config.referenced}
+        if "url" in config.referenced:
+            hidden |= from_query.keys() - given.keys()
+        return {
+            option: self._value(option, text, shown=option not in hidden)
+            for option, text in {**from_query, **given}.items()
+        }
+
+    def tls_of(self, values: dict[str, Any], *, secure: bool) -> dict[str, Any]:
+        """Take the TLS options out of parsed values; `OptionError` if the URL has no TLS."""
+        found = {option: values.pop(option) for option in self.tls if option in values}
+        if found and not secure:
+            raise OptionError(
+                f"{self.broker}.{next(iter(found))} needs a URL that starts with {self.tls_scheme}://"
+            )
+        return found
+
+    def _spelt(self, option: str) -> str:
+        known = {each.replace("_", ""): each for each in (*self.own, *self.tls)}
+        return known.get(option.replace("_", ""), option)
+
+    def _value(self, option: str, text: str, *, shown: bool) -> Any:
+        parse = self.own.get(option) or self.tls.get(option)
+        if parse is None and self.passed is not None and self.passed.fullmatch(option):
+            parse = str
+        if parse is None:
+            known = ", ".join(sorted((*self.own, *self.tls)))
+            raise OptionError(f"{self.broker}.{option} is unknown{self.aside}: use one of {known}")
+        return value_of(self.broker, option, text, parse, shown=shown)
+
+
+def value_of(broker: str, option: str, text: str, parse: Callable[[str], Any], *, shown: bool = True) -> Any:
+    """The value of an option; `OptionError` says what it takes, and shows the text if no secret."""
     try:
         return parse(text)
-    except ValueError:
-        raise OptionError(f"{broker}.{option} has a value that cannot be used") from None
+    except ValueError as error:
+        shown = shown and _may_show(option, text)
+        value = f"the value {_quoted(text)}" if shown else "a value that is not shown"
+        raise OptionError(f"{broker}.{option} has {value}, but takes {error}") from None
 
 
-def values_of(broker: str, options: Mapping[str, str], parsers: Parsers) -> dict[str, Any]:
-    """The values of a binding's options; `OptionError` for what is unknown or cannot be used."""
-    found = {}
-    for option, text in options.items():
-        if option not in parsers:
-            raise OptionError(f"{broker}.{option} is unknown: use one of {', '.join(sorted(parsers))}")
-        found[option] = value_of(broker, option, text, parsers[option])
-    return found
+def _may_show(option: str, text: str) -> bool:
+    """Whether neither the name speaks of a secret nor the text may be a URL with a login."""
+    return not _NEVER_SHOWN.search(option) and "@" not in text
+
+
+def _quoted(text: str) -> str:
+    cut = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+    return f"'{cut}'" if cut.isprintable() else repr(cut)
 
 
 def tls_context(broker: str, tls: Mapping[str, Any]) -> ssl.SSLContext:
-    """What TLS is done with, by the `ssl_` options of a binding; reads the files of certificates."""
+    """A TLS context by the `ssl_` options of a binding; reads the files of certificates."""
     try:
         context = ssl.create_default_context(cafile=tls.get("ssl_ca_certs"))
         context.check_hostname = tls.get("ssl_check_hostname", True)

@@ -1,79 +1,158 @@
-"""Which broker is served by which module; imported only when used, with a hint when its client is missing."""
+"""Which class serves which broker: ours, those of other packages, and those registered by a program.
+
+A package offers a binding by an entry point of the group `babelqueue_spark.bindings`: its name is the
+broker, and how its URLs start. Modules are imported when a broker is used.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 
 from babelqueue_spark.bindings.contract import BaseBinding, BindingConfig
-from babelqueue_spark.errors import OptionError
+from babelqueue_spark.errors import OptionError, missing_package
+
+GROUP = "babelqueue_spark.bindings"
 
 
 @dataclass(frozen=True)
-class Entry:
+class Registration:
     """Where a binding lives and how its URLs start.
 
     Attributes:
-        target: `module:class` of the binding.
-        extra: the optional dependency set that brings the client.
+        target: the class of the binding, or `module:class`, which is imported when it is used.
+        extra: the optional dependency set of ours that brings the client; empty = none.
         schemes: URL schemes that name this broker; a scheme may carry a `+driver`.
-        client: the importable module of the client.
+        client: the importable module of the client; empty = none.
     """
 
-    target: str
+    target: str | type[BaseBinding]
     extra: str
     schemes: tuple[str, ...]
     client: str
 
 
-BINDINGS: dict[str, Entry] = {
-    "sql": Entry(
+BINDINGS: dict[str, Registration] = {
+    "sql": Registration(
         "babelqueue_spark.bindings.sql:SqlBinding",
         "sql",
         ("sqlite", "postgresql", "mysql", "mariadb"),
         "sqlalchemy",
     ),
-    "redis": Entry("babelqueue_spark.bindings.redis:RedisBinding", "redis", ("redis", "rediss"), "redis"),
-    "rabbitmq": Entry(
+    "redis": Registration(
+        "babelqueue_spark.bindings.redis:RedisBinding", "redis", ("redis", "rediss"), "redis"
+    ),
+    "rabbitmq": Registration(
         "babelqueue_spark.bindings.rabbitmq:RabbitBinding", "rabbitmq", ("amqp", "amqps"), "pika"
     ),
-    "sqs": Entry("babelqueue_spark.bindings.sqs:SqsBinding", "sqs", ("sqs",), "boto3"),
-    "pulsar": Entry("babelqueue_spark.bindings.pulsar:PulsarBinding", "pulsar", ("pulsar",), "pulsar"),
-    "kafka": Entry("babelqueue_spark.bindings.kafka:KafkaBinding", "kafka", ("kafka",), "confluent_kafka"),
-    "servicebus": Entry(
+    "sqs": Registration("babelqueue_spark.bindings.sqs:SqsBinding", "sqs", ("sqs",), "boto3"),
+    "pulsar": Registration("babelqueue_spark.bindings.pulsar:PulsarBinding", "pulsar", ("pulsar",), "pulsar"),
+    "kafka": Registration(
+        "babelqueue_spark.bindings.kafka:KafkaBinding", "kafka", ("kafka",), "confluent_kafka"
+    ),
+    "servicebus": Registration(
         "babelqueue_spark.bindings.servicebus:ServiceBusBinding",
         "servicebus",
         ("sb", "servicebus", "azureservicebus", "endpoint=sb"),
         "azure",
     ),
-    "artemis": Entry("babelqueue_spark.bindings.artemis:ArtemisBinding", "artemis", ("artemis",), "proton"),
+    "artemis": Registration(
+        "babelqueue_spark.bindings.artemis:ArtemisBinding", "artemis", ("artemis",), "proton"
+    ),
 }
+"""Broker → its registration: ours, and those that `register` added."""
+
+
+def register(name: str, target: str | type[BaseBinding], *, schemes: tuple[str, ...] = ()) -> None:
+    """Make a broker known in this process.
+
+    Spark's workers are processes of their own: what they shall find too is offered by an entry point.
+
+    Args:
+        name: the broker, in lower case: the value of option `broker`, and what precedes its own options.
+        target: the binding's class, or `module:class`, which is imported when it is used.
+        schemes: how URLs of this broker start; the name where none are given.
+
+    Raises:
+        ValueError: the name or a scheme is taken.
+    """
+    schemes = schemes or (name,)
+    taken = {scheme for each in BINDINGS.values() for scheme in each.schemes}
+    if name in BINDINGS or taken & set(schemes):
+        raise ValueError(f"broker '{name}': the name or a scheme of {', '.join(schemes)} is another broker's")
+    BINDINGS[name] = Registration(target, "", schemes, "")
+
+
+def brokers() -> list[str]:
+    """Names of all brokers: registered ones, and those of other packages."""
+    return sorted({*BINDINGS, *(point.name for point in entry_points(group=GROUP))})
+
+
+def is_known(broker: str) -> bool:
+    """Whether a broker is registered, or offered by a package; imports nothing."""
+    return broker in BINDINGS or bool(_offered(broker))
 
 
 def broker_of(url: str) -> str | None:
     """The broker that a URL's scheme names, or None."""
     scheme = url.partition("://")[0].partition("+")[0].lower()
-    return next((name for name, entry in BINDINGS.items() if scheme in entry.schemes), None)
+    found = next((name for name, each in BINDINGS.items() if scheme in each.schemes), None)
+    return found or (scheme if _offered(scheme) else None)
 
 
 def binding_class(broker: str) -> type[BaseBinding]:
-    """The binding of a broker; `OptionError` when it is unknown or its client is not installed."""
-    if broker not in BINDINGS:
-        raise OptionError(f"broker '{broker}' is unknown: use one of {', '.join(sorted(BINDINGS))}")
-    entry = BINDINGS[broker]
-    module, _, name = entry.target.partition(":")
-    try:
-        loaded: type[BaseBinding] = getattr(import_module(module), name)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != entry.client:
-            raise
+    """The binding of a broker; `OptionError` if it is unknown, or cannot be imported."""
+    if broker in BINDINGS:
+        return _imported(broker, BINDINGS[broker])
+    offered = _offered(broker)
+    if not offered:
+        raise OptionError(f"broker '{broker}' is unknown: use one of {', '.join(brokers())}")
+    if len(offered) > 1:
         raise OptionError(
-            f"broker '{broker}' needs the Python package '{entry.client}' on driver and executors: "
-            f'pip install "babelqueue-spark[{entry.extra}]"'
-        ) from None
-    return loaded
+            f"broker '{broker}' is offered by several packages ({_packages(offered)}): keep one of them"
+        )
+    return _loaded(offered[0])
 
 
 def create_binding(broker: str, config: BindingConfig) -> BaseBinding:
     """A binding for one reader or writer; nothing is connected yet."""
     return binding_class(broker)(config)
+
+
+def _imported(broker: str, registration: Registration) -> type[BaseBinding]:
+    if not isinstance(registration.target, str):
+        return registration.target
+    module, _, name = registration.target.partition(":")
+    try:
+        loaded: type[BaseBinding] = getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if not missing or missing != registration.client:
+            raise
+        raise missing_package(f"broker '{broker}'", registration.client, registration.extra) from None
+    return loaded
+
+
+def _offered(broker: str) -> list[EntryPoint]:
+    return list(entry_points(group=GROUP, name=broker))
+
+
+def _loaded(point: EntryPoint) -> type[BaseBinding]:
+    """The class of an entry point; `OptionError` names the package if there is none."""
+    try:
+        found = point.load()
+    except Exception as error:  # noqa: BLE001 (another package's import may fail in any way)
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise OptionError(f"{_described(point)} cannot be imported ({reason})") from None
+    if not (isinstance(found, type) and issubclass(found, BaseBinding)):
+        raise OptionError(f"{_described(point)} is not a subclass of Binding or LogBinding")
+    return found
+
+
+def _described(point: EntryPoint) -> str:
+    return f"broker '{point.name}': the entry point '{point.value}' of the package {_packages([point])}"
+
+
+def _packages(points: list[EntryPoint]) -> str:
+    return ", ".join(sorted({point.dist.name if point.dist else "unknown" for point in points}))

@@ -26,9 +26,10 @@ from rich.console import Console
 from rich.text import Text
 
 from babelqueue_spark.bindings import BaseBinding, binding_class
+from babelqueue_spark.bindings.options import seconds
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.jobs.command import Arguments, count, job, printable
-from babelqueue_spark.options import read_options, seconds
+from babelqueue_spark.options import read_options
 from babelqueue_spark.rows.reading import SCHEMA, to_rows
 
 Seen = Counter[tuple[str, str]]

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import OUTGOING, BaseBinding
+from babelqueue_spark.bindings.options import seconds
 from babelqueue_spark.errors import BabelQueueError
-from babelqueue_spark.options import Options, seconds
+from babelqueue_spark.options import Options
 from babelqueue_spark.rows.bodies import blocks_of, bodies, child_of, column_of, received_of, texts_of
 from babelqueue_spark.rows.ids import IdSource
 from babelqueue_spark.rows.size_limits import within_bounds

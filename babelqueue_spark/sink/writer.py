@@ -97,7 +97,7 @@ def _publish(
             ids = of_content if ids_by_content else stamp
             for queue, messages in to_messages(chunk, row, ids, options, binding).items():
                 marker = of_content.marker(queue, row) if can_mark else None
-                published += binding.publish(queue, messages, marker=marker)
+                published += binding.publish(queue, messages, idempotency_key=marker)
             row += chunk.num_rows
     return published
 

@@ -143,7 +143,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Spark has finished everything up to `end`; monitors are told."""
         for queue, offsets in _places(end).items():
             try:
-                self._binding.note(queue, offsets)
+                self._binding.commit_offsets(queue, offsets)
             except BrokerError as error:
                 logger.warning("monitors are not told how far the stream is: %s", error)
 
@@ -183,9 +183,9 @@ class _Log:
     ) -> Places:
         """`earliest`, `latest`, or offsets by name, and `others` for partitions that have none."""
         if wanted == "earliest":
-            return {queue: binding.beginnings(queue) for queue in self._options.queue}
+            return {queue: binding.beginning_offsets(queue) for queue in self._options.queue}
         if wanted == "latest":
-            return {queue: binding.ends(queue) for queue in self._options.queue}
+            return {queue: binding.end_offsets(queue) for queue in self._options.queue}
         assert not isinstance(wanted, str)
         unknown = sorted(wanted.keys() - set(self._options.queue))
         if unknown:
@@ -209,7 +209,7 @@ class _Log:
         for queue, parts in known.items():
             if all(ends[queue].get(number, -1) >= at for number, at in parts.items()):
                 continue
-            newest = binding.newest(queue)
+            newest = binding.high_watermarks(queue)
             for number, at in list(parts.items()):
                 if newest.get(number, 0) < at:
                     self._lost(queue, number, f"ends at {newest.get(number, 0)}, before {at} which was read")
@@ -219,7 +219,10 @@ class _Log:
     def _completed(self, binding: LogBinding, known: Places, ends: Places) -> Places:
         """`known` with the partitions that came since, from their beginnings."""
         news = [queue for queue, parts in ends.items() if parts.keys() - known.get(queue, {}).keys()]
-        return {**known, **{queue: {**binding.beginnings(queue), **known.get(queue, {})} for queue in news}}
+        return {
+            **known,
+            **{queue: {**binding.beginning_offsets(queue), **known.get(queue, {})} for queue in news},
+        }
 
     def ranges(self, binding: LogBinding, begin: Places, end: Places) -> list[Range]:
         """What lies between two places, in as many tasks as are worth it."""
@@ -230,7 +233,7 @@ class _Log:
             for number, last in parts.items()
             if (first := begin[queue].get(number, 0)) != last
         ]
-        beginnings = {queue: binding.beginnings(queue) for queue in {each.queue for each in found}}
+        beginnings = {queue: binding.beginning_offsets(queue) for queue in {each.queue for each in found}}
         found = [self._still_there(each, beginnings[each.queue].get(each.partition)) for each in found]
         pieces = self._options.num_partitions if "numPartitions" in self._options.given else 0
         size = sum(each.last - each.first for each in found)
@@ -239,7 +242,7 @@ class _Log:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Range)
         with self.binding() as binding:
-            home = binding.home(partition.queue)
+            home = binding.origin(partition.queue)
             for batch in self._batches(binding, partition):
                 yield to_rows(batch, home, binding, self._schema, self._options.allow_empty_list_data)
 
@@ -261,7 +264,7 @@ class _Log:
             if self._options.fail_on_data_loss or begun or isinstance(error, LogEndedError):
                 raise
             logger.warning("%s; going on, because failOnDataLoss is false", error)
-            beginning = binding.beginnings(part.queue).get(part.partition, part.last)
+            beginning = binding.beginning_offsets(part.queue).get(part.partition, part.last)
             yield from binding.read(part.queue, part.partition, max(part.first, beginning), part.last)
 
     def _still_there(self, wanted: Range, beginning: int | None) -> Range:

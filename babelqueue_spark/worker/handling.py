@@ -223,7 +223,7 @@ class Partition:
         can = self._binding.capabilities
         for first in range(0, messages.num_rows, can.publish_batch):
             marker = stamp.marker(queue, first) if can.publish_once else None
-            self._binding.publish(queue, messages.slice(first, can.publish_batch), marker=marker)
+            self._binding.publish(queue, messages.slice(first, can.publish_batch), idempotency_key=marker)
 
     def _tell(self, decisions: Decisions, posts: pa.RecordBatch) -> None:
         rows = self._rows

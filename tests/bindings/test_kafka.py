@@ -70,7 +70,7 @@ class TestTiers:
             assert ours.backlog(f"{queue}.retry.1") == 0
             assert eventually(lambda: bodies(ours, f"{queue}.retry.1")) == [b"soon"]
             assert bodies(ours, f"{queue}.retry.2") == []
-            assert ours.home(f"{queue}.retry.2") == queue
+            assert ours.origin(f"{queue}.retry.2") == queue
         with binding(kafka_server) as untiered:
             assert bodies(untiered, f"{queue}.retry.2") == [b"later"]
 
@@ -120,25 +120,25 @@ class TestTheSdk:
 class TestTransactions:
     def test_offsets_have_gaps_where_transactions_ended(self, ours: KafkaBinding, queue: str) -> None:
         for number in range(3):
-            ours.publish(queue, outgoing([b"%d" % number]), marker=uuid.uuid4().hex)
-        [(partition, end)] = ours.ends(queue).items()
+            ours.publish(queue, outgoing([b"%d" % number]), idempotency_key=uuid.uuid4().hex)
+        [(partition, end)] = ours.end_offsets(queue).items()
         assert end > 3
         assert bodies(ours, queue) == [b"0", b"1", b"2"]
         assert joined(ours.read(queue, partition, end - 1, end)).num_rows == 0
 
     def test_a_writer_is_remembered_by_his_last_marker(self, ours: KafkaBinding, queue: str) -> None:
         writer, first, second = (uuid.uuid4().hex[:16] for _ in range(3))
-        assert ours.publish(queue, outgoing([b"1"]), marker=writer + first) == 1
-        assert ours.publish(queue, outgoing([b"2"]), marker=writer + second) == 1
-        assert ours.publish(queue, outgoing([b"2"]), marker=writer + second) == 0
+        assert ours.publish(queue, outgoing([b"1"]), idempotency_key=writer + first) == 1
+        assert ours.publish(queue, outgoing([b"2"]), idempotency_key=writer + second) == 1
+        assert ours.publish(queue, outgoing([b"2"]), idempotency_key=writer + second) == 0
 
     def test_a_batch_that_waits_in_a_tier_is_known_when_its_delay_is_over(
         self, kafka_server: KafkaServer, queue: str
     ) -> None:
         marker = uuid.uuid4().hex
         with binding(kafka_server, retry_tiers_ms="1000") as ours:
-            assert ours.publish(queue, outgoing([b"later"], delays=[900]), marker=marker) == 1
-            assert ours.publish(queue, outgoing([b"later"], delays=[0]), marker=marker) == 0
+            assert ours.publish(queue, outgoing([b"later"], delays=[900]), idempotency_key=marker) == 1
+            assert ours.publish(queue, outgoing([b"later"], delays=[0]), idempotency_key=marker) == 0
 
     def test_an_end_that_is_gone_is_told_from_a_broker_that_is_silent(
         self, kafka_server: KafkaServer, queue: str
@@ -159,11 +159,11 @@ class TestTransactions:
         def overtake(*given: Any) -> None:
             monkeypatch.undo()
             with binding(kafka_server) as other:
-                published.append(other.publish(queue, outgoing([b"once"] * 50), marker=marker))
+                published.append(other.publish(queue, outgoing([b"once"] * 50), idempotency_key=marker))
             overtaken(*given)
 
         monkeypatch.setattr(client.KafkaClient, "_produce", overtake)
-        assert ours.publish(queue, outgoing([b"once"] * 50), marker=marker) == 0
+        assert ours.publish(queue, outgoing([b"once"] * 50), idempotency_key=marker) == 0
         assert published == [50]
         assert len(bodies(ours, queue)) == 50
 
@@ -172,7 +172,7 @@ class TestTransactions:
     ) -> None:
         peers.make_topic(kafka_server, queue, **{"max.message.bytes": "200"})
         with pytest.raises(BrokerError, match="larger than the topic takes"):
-            ours.publish(queue, outgoing([b"small", b"x" * 500]), marker=uuid.uuid4().hex)
+            ours.publish(queue, outgoing([b"small", b"x" * 500]), idempotency_key=uuid.uuid4().hex)
         assert bodies(ours, queue) == []
 
     def test_an_open_transaction_hides_itself_and_what_follows(
@@ -199,7 +199,7 @@ class TestTransactions:
         marker = uuid.uuid4().hex
         with pytest.raises(Exception, match="terminated abruptly"):
             in_processes(1, dies_before_the_commit, kafka_server.url, queue, marker)
-        assert ours.publish(queue, outgoing([b"a", b"b"]), marker=marker) == 2
+        assert ours.publish(queue, outgoing([b"a", b"b"]), idempotency_key=marker) == 2
         assert bodies(ours, queue) == [b"a", b"b"]
 
 
@@ -213,7 +213,7 @@ def dies_before_the_commit(url: str, queue: str, marker: str) -> None:
 
     client.Producer = Mortal
     with KafkaBinding(BindingConfig(url=url)) as ours:
-        ours.publish(queue, outgoing([b"a", b"b"]), marker=marker)
+        ours.publish(queue, outgoing([b"a", b"b"]), idempotency_key=marker)
 
 
 class TestLogins:
@@ -248,7 +248,7 @@ class TestLogins:
             binding(server, **wrong) as ours,
             pytest.raises(BrokerError, match="refused the login") as caught,
         ):
-            ours.ends(queue)
+            ours.end_offsets(queue)
         assert_safe(caught.value)
         assert "wrong-one" not in str(caught.value)
 
@@ -259,7 +259,7 @@ class TestLogins:
         others = Certificates(tmp_path_factory.mktemp("others"))
         wrong = self.login(others, timeout_seconds="3")
         with binding(server, **wrong) as ours, pytest.raises(BrokerError, match="TLS failed"):
-            ours.ends(queue)
+            ours.end_offsets(queue)
 
 
 class TestErrors:
@@ -295,7 +295,7 @@ class TestOptions:
         ],
     )
     def test_a_value_that_cannot_be_used(self, name: str, value: str) -> None:
-        with pytest.raises(OptionError, match=f"kafka.{name} has a value"):
+        with pytest.raises(OptionError, match=f"kafka.{name} has the value"):
             KafkaBinding(BindingConfig(url="kafka://a:1", client_options={name: value}))
 
     def test_a_visibility_timeout(self) -> None:

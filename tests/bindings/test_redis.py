@@ -428,9 +428,9 @@ class TestPublishing:
     ) -> None:
         with binding(redis_server, laravel=laravel) as writer:
             batch = outgoing([b"%d" % i for i in range(9000)], delay=[60_000] + [None] * 8999)
-            assert writer.publish(queue, batch, marker="b1") == 9000
-            assert writer.publish(queue, batch, marker="b1") == 0
-            assert writer.publish(queue, batch, marker="b2") == 9000
+            assert writer.publish(queue, batch, idempotency_key="b1") == 9000
+            assert writer.publish(queue, batch, idempotency_key="b1") == 0
+            assert writer.publish(queue, batch, idempotency_key="b2") == 9000
             assert writer.backlog(queue) == 2 * 8999
             [marker, _] = redis.keys(f"*{queue}:published:*")
             assert 6 * 86400 < redis.ttl(marker) <= 7 * 86400
@@ -502,9 +502,21 @@ class TestOptions:
             ("redis://:hush@h/0", {"nonsense": "1"}, "redis.nonsense is unknown: use one of client_name, db"),
             ("redis://:hush@h/0?nonsense=1", {}, "redis.nonsense is unknown"),
             ("redis://:hush@h/0", {"ssl_ca_certs": "/ca"}, "needs a URL that starts with rediss://"),
-            ("redis://:hush@h/0", {"socket_timeout": "soon"}, "redis.socket_timeout has a value"),
-            ("redis://:hush@h/0?retry_after=-1", {}, "redis.retry_after has a value"),
-            ("redis://:hush@h/0", {"laravel": "perhaps"}, "redis.laravel has a value"),
+            (
+                "redis://:hush@h/0",
+                {"socket_timeout": "soon"},
+                "redis.socket_timeout has the value 'soon', but takes a time such as '10s'",
+            ),
+            (
+                "redis://:hush@h/0?retry_after=-1",
+                {},
+                "redis.retry_after has the value '-1', but takes a time",
+            ),
+            (
+                "redis://:hush@h/0",
+                {"laravel": "perhaps"},
+                "redis.laravel has the value 'perhaps', but takes 'true'",
+            ),
             ("redis://:hush@h:x/0", {}, "the Redis URL cannot be read"),
             ("http://:hush@h/0", {}, "the Redis URL cannot be read"),
             ("redis://:hush@h/0?laravel=1", {"reclaim_idle": "5"}, "is for the default layout"),
@@ -603,7 +615,9 @@ class TestTrouble:
             for query in ("", "?reclaim_idle=1", "?laravel=1"):
                 url = f"redis://spark:s3cret@{server.address}/0{query}"
                 with RedisBinding(BindingConfig(url=url)) as both:
-                    both.publish("mine", outgoing([b"x"] * 300, delay=[None] * 299 + [60_000]), marker="m")
+                    both.publish(
+                        "mine", outgoing([b"x"] * 300, delay=[None] * 299 + [60_000]), idempotency_key="m"
+                    )
                     assert both.backlog("mine") == 299
                     assert len(list(both.browse("mine"))) == 1
                     both.release("mine", claim(both, "mine", 10))
@@ -659,7 +673,7 @@ class TestTrouble:
                     sent += both.publish("q", batch)
             assert "\n" not in str(full.value)
             with pytest.raises(BrokerError, match="out of memory"):
-                both.publish("q", batch, marker="m")
+                both.publish("q", batch, idempotency_key="m")
             assert both.backlog("q") == sent
             claimed = claim(both, "q", 1000)
             both.release("q", claimed)
@@ -668,7 +682,7 @@ class TestTrouble:
                 assert both.acknowledge("q", claimed).true_count == claimed.num_rows
                 drained += bodies(claimed)
             assert [int(body[23:-2]) for body in drained] == list(range(sent))
-            assert both.publish("q", batch, marker="m") == 1000
+            assert both.publish("q", batch, idempotency_key="m") == 1000
 
 
 def _refusal(reader: RedisBinding, server: RedisServer) -> str:

@@ -178,8 +178,8 @@ class TestWhatIsSent:
             bus.publish(f"{queue}/$DeadLetterQueue", outgoing([b"x"]))
 
     def test_it_cannot_publish_once(self, bus: ServiceBusBinding, queue: str) -> None:
-        with pytest.raises(BrokerError, match="without a marker"):
-            bus.publish(queue, outgoing([b"x"]), marker="m")
+        with pytest.raises(BrokerError, match="without a key"):
+            bus.publish(queue, outgoing([b"x"]), idempotency_key="m")
 
     def test_a_replayed_batch_is_dropped_by_duplicate_detection_and_a_retry_is_not(
         self, servicebus_server: ServiceBusServer, bus: ServiceBusBinding, queue: str
@@ -712,7 +712,7 @@ class TestOptions:
 
     def test_the_lock_duration_is_the_queues(self) -> None:
         with pytest.raises(OptionError, match="lock duration"):
-            self.parsed("sb://host", 30.0)
+            ServiceBusBinding(BindingConfig(url="sb://host", visibility_timeout=30.0))
 
     def test_a_secret_alone(self) -> None:
         with pytest.raises(OptionError, match=r"needs servicebus\.client_id") as caught:

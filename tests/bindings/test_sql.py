@@ -134,7 +134,7 @@ def test_tables_that_initphp_created_serve_as_well(connect: Connect, path: Path)
     binding = connect()
     claimed = take(binding, "orders", 1)
     assert claimed.column("body").to_pylist() == [envelope()]
-    assert binding.publish("orders", outgoing([b"x"]), marker="m") == 1
+    assert binding.publish("orders", outgoing([b"x"]), idempotency_key="m") == 1
 
 
 def test_a_table_of_another_layout_is_refused(connect: Connect, path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_table_of_another_layout_is_refused(connect: Connect, path: Path) -> N
 
 def test_tables_can_have_other_names(connect: Connect, path: Path) -> None:
     binding = connect(table="work", failed_table="dead")
-    binding.publish("orders", outgoing([b"x"]), marker="m")
+    binding.publish("orders", outgoing([b"x"]), idempotency_key="m")
     binding.publish("failed/orders", outgoing([b"y"]))
     assert [rows(path, f"SELECT count(*) FROM {name}") for name in ("work", "dead", "work_published")] == [
         [(1,)]
@@ -354,11 +354,11 @@ def test_the_failed_table_cannot_be_claimed(connect: Connect) -> None:
 
 def test_markers_are_forgotten_after_a_week(connect: Connect, path: Path, clock: Clock) -> None:
     binding = connect()
-    binding.publish("orders", outgoing([b"x"]), marker="old")
+    binding.publish("orders", outgoing([b"x"]), idempotency_key="old")
     clock.advance(7 * 86_400)
-    assert binding.publish("orders", outgoing([b"x"]), marker="old") == 0
+    assert binding.publish("orders", outgoing([b"x"]), idempotency_key="old") == 0
     clock.advance(1)
-    binding.publish("orders", outgoing([b"x"]), marker="new")
+    binding.publish("orders", outgoing([b"x"]), idempotency_key="new")
     assert rows(path, "SELECT marker, created_at FROM jobs_published") == [("new", "2026-02-07 12:00:01")]
 
 
@@ -531,15 +531,15 @@ def test_urls_that_cannot_be_used(url: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"table": "public.jobs"}, "'sql.table' has the value 'public.jobs'"),
+        ({"table": "public.jobs"}, "sql.table has the value 'public.jobs', but takes letters"),
         ({"table": ""}, "sql.table"),
         ({"table": "jobs\n"}, "sql.table"),
         ({"failed_table": "jobs; DROP"}, "sql.failed_table"),
-        ({"failed_table": "JOBS"}, "another table's name"),
-        ({"time_zone": "Mars/Olympus"}, "'sql.time_zone' has the value 'Mars/Olympus'"),
+        ({"failed_table": "JOBS"}, "another table of ours"),
+        ({"time_zone": "Mars/Olympus"}, "sql.time_zone has the value 'Mars/Olympus'"),
         ({"time_zone": "../etc/passwd"}, "sql.time_zone"),
         ({"time_zone": ""}, "sql.time_zone"),
-        ({"tabel": "jobs"}, "'sql.tabel' is unknown: known are sql.failed_table, sql.table, sql.time_zone"),
+        ({"tabel": "jobs"}, "sql.tabel is unknown: use one of failed_table, table, time_zone"),
     ],
 )
 def test_options_that_cannot_be_used(options: dict[str, str], says: str) -> None:
@@ -608,3 +608,10 @@ def test_the_visibility_timeout_is_rounded_up(connect: Connect, clock: Clock) ->
     assert binding.backlog("orders") == 0
     clock.advance(0.1)
     assert binding.backlog("orders") == 1
+
+
+def test_the_former_name_of_an_idempotency_key_still_works(connect: Connect) -> None:
+    binding = connect()
+    with pytest.warns(DeprecationWarning, match="idempotency_key"):
+        assert binding.publish("orders", outgoing([b"x"]), marker="m") == 1
+    assert binding.publish("orders", outgoing([b"x"]), idempotency_key="m") == 0

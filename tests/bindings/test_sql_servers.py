@@ -193,7 +193,7 @@ def publish_one(config: BindingConfig) -> int:
 def test_tables_of_others_serve_as_well(connect: Connect, url: str) -> None:
     create_as_initphp(url)
     binding = connect()
-    assert binding.publish("orders", outgoing([b"a", b"b"]), marker="m") == 2
+    assert binding.publish("orders", outgoing([b"a", b"b"]), idempotency_key="m") == 2
     claimed = take(binding, "orders", 2)
     assert claimed.column("body").to_pylist() == [b"a", b"b"]
     assert binding.acknowledge("orders", claimed).to_pylist() == [True, True]
@@ -255,10 +255,10 @@ def test_a_body_that_the_tables_cannot_hold_is_named(
         with pytest.raises(
             BrokerError, match=rf"message 2 of 3 {says}.*nothing was published.*base64"
         ) as caught:
-            binding.publish(queue, outgoing([b"a", body, b"c"]), marker="m")
+            binding.publish(queue, outgoing([b"a", body, b"c"]), idempotency_key="m")
         assert_safe(caught.value)
     assert binding.backlog("orders") == 0
-    assert binding.publish("orders", outgoing([b"a"]), marker="m") == 1
+    assert binding.publish("orders", outgoing([b"a"]), idempotency_key="m") == 1
 
 
 def test_the_mirror_holds_no_nul(connect: Connect, url: str) -> None:

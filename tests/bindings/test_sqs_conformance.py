@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from babelqueue_spark.bindings.sqs import SqsBinding
-from babelqueue_spark.bindings.sqs.messages import Target, UnsendableError, entries, received
+from babelqueue_spark.bindings.sqs.messages import Target, entries, received
 from babelqueue_spark.envelope import decode
+from babelqueue_spark.errors import BrokerError
 from tests.bindings.sqs_peers import binding, bodies, claim, client, sdk
 from tests.contract.suite import outgoing, take
 from tests.servers.elasticmq import ElasticMqServer
@@ -99,15 +100,15 @@ def test_the_schema_version_gate_finds_the_attribute_as_it_stands(conformance: A
         assert dict(headers or ()) == values
 
 
-def test_delay(conformance: Any) -> None:
+def test_delay(conformance: Any, sqs: SqsBinding, queue: str) -> None:
     for case in conformance.section("delay")["cases"]:
-        to = target(fifo=case["queue_type"] == "fifo")
+        fifo = case["queue_type"] == "fifo"
         delayed = outgoing([b"later"], delays=[case["delay_seconds"] * 1000])
         if case["expect"] == "reject":
-            with pytest.raises(UnsendableError):
-                entries(delayed, to)
+            with pytest.raises(BrokerError, match="asks for a delay"):
+                sqs.publish(f"{queue}.fifo" if fifo else queue, delayed)
         else:
-            [entry] = entries(delayed, to)
+            [entry] = entries(delayed, target(fifo=fifo))
             assert entry.request["DelaySeconds"] == case["expect"]["delay_seconds_attribute"], case["name"]
 
 

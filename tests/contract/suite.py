@@ -211,15 +211,15 @@ class Contract:
         batch, marker = outgoing([b"a", b"b"]), uuid.uuid4().hex
         if not one.capabilities.publish_once:
             with pytest.raises(BrokerError):
-                one.publish(queue, batch, marker=marker)
+                one.publish(queue, batch, idempotency_key=marker)
             self.assert_read(one, queue)
             return
-        assert one.publish(queue, batch, marker=marker) == 2
-        assert one.publish(queue, batch, marker=marker) == 0
-        assert other.publish(queue, batch, marker=marker) == 0
-        assert other.publish(queue, batch, marker=uuid.uuid4().hex) == 2
+        assert one.publish(queue, batch, idempotency_key=marker) == 2
+        assert one.publish(queue, batch, idempotency_key=marker) == 0
+        assert other.publish(queue, batch, idempotency_key=marker) == 0
+        assert other.publish(queue, batch, idempotency_key=uuid.uuid4().hex) == 2
         self.read(other, queue, 4)
-        assert one.publish(queue, batch, marker=marker) == 0
+        assert one.publish(queue, batch, idempotency_key=marker) == 0
         self.assert_read(other, queue)
 
     def test_processes_publish_a_marked_batch_once_between_them(
@@ -520,7 +520,10 @@ class LogContract(Contract):
     """Tests of a log's binding against its real server, where a new topic has one partition."""
 
     binding_class: ClassVar[type[LogBinding]]
-    verbs = (lambda binding: binding.ends("orders"), lambda binding: list(binding.read("orders", 0, 0, 1)))
+    verbs = (
+        lambda binding: binding.end_offsets("orders"),
+        lambda binding: list(binding.read("orders", 0, 0, 1)),
+    )
 
     @pytest.fixture(autouse=True)
     def _nothing_was_read(self) -> None:
@@ -551,8 +554,8 @@ class LogContract(Contract):
     def test_offsets_name_the_same_messages_each_time(self, connect: Connect, queue: str) -> None:
         one, other = connect(), connect()
         publish_all(one, queue, numbered := [b"%d" % number for number in range(100)])
-        [(partition, first)] = one.beginnings(queue).items()
-        assert one.ends(queue) == {partition: first + 100}
+        [(partition, first)] = one.beginning_offsets(queue).items()
+        assert one.end_offsets(queue) == {partition: first + 100}
         for reader in (one, other, one):
             middle = joined(reader.read(queue, partition, first + 20, first + 70))
             assert middle.column("body").to_pylist() == numbered[20:70]
@@ -560,7 +563,7 @@ class LogContract(Contract):
         assert one.backlog(queue) == 100
 
     def test_a_log_that_nobody_made_is_empty(self, binding: LogBinding, queue: str) -> None:
-        assert binding.beginnings(queue) == binding.ends(queue) == {}
+        assert binding.beginning_offsets(queue) == binding.end_offsets(queue) == {}
         assert binding.backlog(queue) == joined(binding.browse(queue)).num_rows == 0
 
     def test_offsets_that_were_never_there_are_data_loss(self, binding: LogBinding, queue: str) -> None:
@@ -571,8 +574,8 @@ class LogContract(Contract):
 
     def test_monitors_are_told_how_far_a_reader_is(self, binding: LogBinding, queue: str) -> None:
         binding.publish(queue, outgoing([b"one", b"two"]))
-        binding.note(queue, binding.ends(queue))
-        binding.note(queue, binding.ends(queue))
+        binding.commit_offsets(queue, binding.end_offsets(queue))
+        binding.commit_offsets(queue, binding.end_offsets(queue))
 
 
 def outgoing(
@@ -696,7 +699,7 @@ def publish_marked(
     binding_class: type[Binding], config: BindingConfig, queue: str, marker: str, count: int
 ) -> int:
     with binding_class(config) as binding:
-        return binding.publish(queue, outgoing([b"once"] * count), marker=marker)
+        return binding.publish(queue, outgoing([b"once"] * count), idempotency_key=marker)
 
 
 def claimed_by_a_killed_process(

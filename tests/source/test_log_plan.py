@@ -10,7 +10,7 @@ import pytest
 
 from babelqueue_spark.bindings import BINDINGS, Capabilities, DeadLetterStyle, LogBinding
 from babelqueue_spark.bindings.batches import deliveries
-from babelqueue_spark.bindings.registry import Entry
+from babelqueue_spark.bindings.registry import Registration
 from babelqueue_spark.errors import DataLossError, LogEndedError
 from babelqueue_spark.options import read_options
 from babelqueue_spark.rows.reading import SCHEMA
@@ -23,16 +23,17 @@ class Dictionary(LogBinding):
     """Queue → partition → first offset that is kept, and the one behind the last."""
 
     name = "dictionary"
+    title = "Dictionary"
     capabilities = Capabilities(
         publish_batch=1, publish_once=False, max_delay=0, browse="exact", ordered=True
     )
     spans: ClassVar[Spans] = {}
     looks: ClassVar[list[str]] = []
 
-    def beginnings(self, queue: str) -> dict[int, int]:
+    def beginning_offsets(self, queue: str) -> dict[int, int]:
         return {number: first for number, (first, _) in self.spans.get(queue, {}).items()}
 
-    def ends(self, queue: str) -> dict[int, int]:
+    def end_offsets(self, queue: str) -> dict[int, int]:
         self.looks.append(queue)
         return {number: last for number, (_, last) in self.spans.get(queue, {}).items()}
 
@@ -45,10 +46,10 @@ class Dictionary(LogBinding):
         if last > end:
             raise LogEndedError("ends")
 
-    def note(self, queue: str, offsets: Mapping[int, int]) -> None:
+    def commit_offsets(self, queue: str, offsets: Mapping[int, int]) -> None:
         del queue, offsets
 
-    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+    def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         raise NotImplementedError
 
     def close(self) -> None:
@@ -70,7 +71,7 @@ class ReadAllAvailable(Limit):
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> Spans:
     """The dictionary; `orders` has a partition with 100 messages."""
-    entry = Entry(f"{__name__}:Dictionary", "none", ("dictionary",), "none")
+    entry = Registration(f"{__name__}:Dictionary", "none", ("dictionary",), "none")
     monkeypatch.setitem(BINDINGS, "dictionary", entry)
     monkeypatch.setattr(Dictionary, "spans", {"orders": {0: (0, 100)}})
     monkeypatch.setattr(Dictionary, "looks", [])
@@ -216,7 +217,7 @@ class TestWhatChanges:
         self, log: Spans, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As that of a tier, when a clock does."""
-        monkeypatch.setattr(Dictionary, "newest", lambda *_: {0: 100})
+        monkeypatch.setattr(Dictionary, "high_watermarks", lambda *_: {0: 100})
         grow(log, 90)
         assert reader().latestOffset(self.START, Limit())["offsets"] == {"orders": {"0": 100}}
 

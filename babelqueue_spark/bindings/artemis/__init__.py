@@ -15,7 +15,7 @@ Features:
     headers: application properties
     key: the message group (`group-id`, which JMS calls `JMSXGroupID`)
     browse: exact: what is ready, in order, without what anybody has claimed
-    publish once: no markers; a replayed batch has the same ids, by which the broker can drop it. See
+    publish once: no idempotency keys; a replayed batch has the same ids, by which the broker can drop it. See
         *Duplicates*
     dead letters: queue `<queue>.dlq`; `<queue>.failed` with `deadLetterStyle=initphp`. The broker's own
         `dead-letter-address` goes on working for other consumers

@@ -17,7 +17,7 @@ from babelqueue_spark.bindings.artemis.connection import Connection, Inbox
 from babelqueue_spark.bindings.artemis.messages import Found, encoded, numbers, received
 from babelqueue_spark.bindings.artemis.options import ArtemisOptions
 from babelqueue_spark.bindings.artemis.wire import AmqpError
-from babelqueue_spark.bindings.batches import empty_deliveries, names_by_content
+from babelqueue_spark.bindings.batches import counted_attempts, empty_deliveries, fitting, names_by_content
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities
 from babelqueue_spark.errors import BrokerError
 
@@ -35,6 +35,7 @@ class ArtemisBinding(Binding):
     """Artemis, by one connection, with a link for each queue of which something is claimed."""
 
     name = "artemis"
+    title = "Artemis"
     capabilities = Capabilities(
         claim_batch=20_000,
         publish_batch=20_000,
@@ -92,10 +93,9 @@ class ArtemisBinding(Binding):
         del queue
         return math.inf if self._options.duplicate_detection else 0.0
 
-    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+    def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         """Durable, with many unconfirmed messages on their way."""
-        if marker is not None:
-            raise self._client.error("it cannot publish a batch once: it keeps no markers", queue)
+        del idempotency_key
         total: int = messages.num_rows
         if not total:
             return 0
@@ -126,8 +126,7 @@ class ArtemisBinding(Binding):
 
     def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:
         """The larger of the body's count and of the failed deliveries that the broker counts."""
-        before = pc.subtract(pc.fill_null(deliveries.column("count"), 1), 1)
-        return pc.max_element_wise(body_attempts, before, skip_nulls=True)
+        return counted_attempts(body_attempts, pc.fill_null(deliveries.column("count"), 1))
 
     def _inbox(self, queue: str, connection: Connection) -> Inbox:
         """The link from a queue. Claims of one that ended are back, and may come again by the next one."""
@@ -149,9 +148,11 @@ class ArtemisBinding(Binding):
         while len(taken) < messages and (size < max_bytes or not taken):
             window = self._window(messages - len(taken), max_bytes - size)
             arrived = connection.fetch(inbox, window)
-            fitting, size = _within(arrived, taken, size, max_bytes)
-            taken += arrived[:fitting]
-            if surplus := [number for number, _ in arrived[fitting:]]:
+            sizes = [len(raw) for _, raw in arrived]
+            kept = fitting(sizes, max_bytes - size, least=0 if taken else 1)
+            size += sum(sizes[:kept])
+            taken += arrived[:kept]
+            if surplus := [number for number, _ in arrived[kept:]]:
                 connection.settle(inbox, surplus, Delivery.RELEASED)
             if not arrived or surplus:
                 break
@@ -162,8 +163,8 @@ class ArtemisBinding(Binding):
         """How many messages may come before we look at their sizes again."""
         if not self._average:
             return min(messages, _FIRST_WINDOW)
-        fitting = int(min(max_bytes, _LARGEST_WINDOW_BYTES) / max(self._average, 1.0))
-        return max(1, min(messages, fitting, _LARGEST_WINDOW))
+        expected = int(min(max_bytes, _LARGEST_WINDOW_BYTES) / max(self._average, 1.0))
+        return max(1, min(messages, expected, _LARGEST_WINDOW))
 
     def _settle(self, queue: str, deliveries: pa.RecordBatch, state: int) -> pa.BooleanArray:
         """Settle claims; true where they were ours until then, and the broker knows."""
@@ -205,13 +206,3 @@ class ArtemisBinding(Binding):
             yield found
         with self._client.connected(queue) as connection:
             connection.leave(inbox)
-
-
-def _within(arrived: list[Found], taken: list[Found], size: int, max_bytes: int) -> tuple[int, int]:
-    """How many of the messages fit (the first one always does), and the bytes claimed with them."""
-    for count, (_, raw) in enumerate(arrived):
-        grown = size + len(raw)
-        if grown > max_bytes and (count or taken):
-            return count, size
-        size = grown
-    return len(arrived), size

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from babelqueue_spark.bindings.contract import BindingConfig
-from babelqueue_spark.bindings.options import flag, seconds, values_of
+from babelqueue_spark.bindings.options import OptionTable, Parsers, flag, milliseconds, timeout
 from babelqueue_spark.errors import OptionError
 
-
-def _milliseconds(text: str) -> int:
-    value = int(text)
-    if not 0 < value < 1 << 32:
-        raise ValueError(text)
-    return value
-
-
-_OWN: Mapping[str, Callable[[str], Any]] = {
-    "timeout": seconds,
-    "time_to_live_ms": _milliseconds,
+_OWN: Parsers = {
+    "timeout": timeout,
+    "time_to_live_ms": milliseconds(1, (1 << 32) - 1),
     "duplicate_detection": flag,
 }
 
-_TLS: Mapping[str, Callable[[str], Any]] = {
+_TLS: Parsers = {
     "ssl_ca_certs": str,
     "ssl_certfile": str,
     "ssl_keyfile": str,
@@ -33,7 +25,7 @@ _TLS: Mapping[str, Callable[[str], Any]] = {
     "ssl_check_hostname": flag,
 }
 
-_OPTIONS = {**_OWN, **_TLS}
+_TABLE = OptionTable(broker="artemis", own=_OWN, tls=_TLS, tls_scheme="artemis+ssl")
 _PORTS = {"artemis": 5672, "artemis+ssl": 5671}
 
 
@@ -64,16 +56,9 @@ class ArtemisOptions:
     @classmethod
     def parse(cls, config: BindingConfig) -> ArtemisOptions:
         """Read a configuration; `OptionError` for what is unknown or cannot be used."""
-        if config.visibility_timeout is not None:
-            raise OptionError(
-                "option 'visibilityTimeout' has no meaning for Artemis, where a claim lasts as long as its "
-                "connection: remove it"
-            )
         place = _of_url(config.url)
-        given = values_of("artemis", config.client_options, _OPTIONS)
-        tls = {name: given.pop(name) for name in _TLS if name in given}
-        if tls and not place["secure"]:
-            raise OptionError(f"artemis.{next(iter(tls))} needs a URL that starts with artemis+ssl://")
+        given = _TABLE.parse(config)
+        tls = _TABLE.tls_of(given, secure=place["secure"])
         return cls(**place, **given, tls=tls)
 
     @property

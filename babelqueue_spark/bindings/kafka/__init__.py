@@ -14,7 +14,7 @@ Features:
     headers: record headers
     key: the record's key, as UTF-8
     browse: `spark.read` reads ranges: `startingOffsets`, `endingOffsets`
-    publish once: by a transaction that also commits a marker; see *Writing once*
+    publish once: by a transaction that also commits an idempotency key; see *Writing once*
     dead letters: topic `<topic>.dlq`; `<topic>.failed` with `deadLetterStyle=initphp`
     `delivery` column: `id` is `partition:offset`, `enqueued_at` the record's time, `key` the key; `count` and
         `redelivered` are null

@@ -20,6 +20,8 @@ class KafkaBinding(LogBinding):
     """Kafka, by one producer, and a consumer for each range that is read."""
 
     name = "kafka"
+    title = "Kafka"
+    delay_advice = "set kafka.retry_tiers_ms to longer ones"
     capabilities = Capabilities(
         publish_batch=10_000,
         publish_once=True,
@@ -38,42 +40,38 @@ class KafkaBinding(LogBinding):
             self.capabilities = replace(self.capabilities, max_delay=self._tiers.delays[-1])
         self._kafka = KafkaClient(self._options)
 
-    def beginnings(self, queue: str) -> dict[int, int]:
+    def beginning_offsets(self, queue: str) -> dict[int, int]:
         return self._kafka.offsets(queue, EARLIEST)
 
-    def ends(self, queue: str) -> dict[int, int]:
+    def end_offsets(self, queue: str) -> dict[int, int]:
         """Of a tier, what is due; where transactions are open, what was before them."""
-        ends = self.newest(queue)
+        ends = self.high_watermarks(queue)
         delay = self._tiers.delay_of(queue)
         if not delay:
             return ends
         waiting = self._kafka.offsets(queue, since(int(time.time() * 1000) - delay))
         return {number: end if waiting[number] < 0 else waiting[number] for number, end in ends.items()}
 
-    def newest(self, queue: str) -> dict[int, int]:
+    def high_watermarks(self, queue: str) -> dict[int, int]:
         return self._kafka.offsets(queue, LATEST)
 
     def read(self, queue: str, partition: int, first: int, last: int) -> Iterator[pa.RecordBatch]:
         yield from map(received, self._kafka.read(queue, partition, first, last))
 
-    def note(self, queue: str, offsets: Mapping[int, int]) -> None:
+    def commit_offsets(self, queue: str, offsets: Mapping[int, int]) -> None:
         self._kafka.commit(queue, offsets)
 
-    def home(self, queue: str) -> str:
+    def origin(self, queue: str) -> str:
         return self._tiers.work_topic(queue)
 
-    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
-        """With many unconfirmed records on their way, in a transaction where there is a marker."""
-        longest = pc.max(messages.column("delay")).as_py() or 0
-        if longest > (self.capabilities.max_delay or 0):
-            raise self._kafka.error(
-                f"a message shall wait {longest:,} ms, longer than any retry tier: set kafka.retry_tiers_ms",
-                queue,
-            )
+    def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
+        """With many unconfirmed records on their way, in a transaction where there is a key."""
         made = list(records(queue, messages, self._tiers))
         if not made:
             return 0
-        return self._kafka.send(queue, made) if marker is None else self._kafka.send_once(queue, made, marker)
+        if idempotency_key is None:
+            return self._kafka.send(queue, made)
+        return self._kafka.send_once(queue, made, idempotency_key)
 
     def too_large(self, queue: str, messages: pa.RecordBatch) -> list[int]:
         """By what librdkafka may send at once; a topic's own limit is not asked for."""

@@ -32,7 +32,7 @@ _FETCH = 10_000
 """Most records of one batch that is read."""
 _FETCH_SECONDS = 0.1
 """How long a batch waits for its last records: offsets have gaps, where transactions ended."""
-_MARKERS = 100
+_KEYS_KEPT = 100
 """How many of a writer's batches are remembered: replays are of the last ones."""
 _RETRY_SECONDS = 0.5
 """Between attempts at a transaction."""
@@ -135,15 +135,15 @@ class KafkaClient:
             outcome.check(self._producer.flush(self._options.timeout))
             return outcome.confirmed
 
-    def send_once(self, topic: str, records: Sequence[Record], marker: str) -> int:
-        """Produce in a transaction that also commits the marker, unless that was done before.
+    def send_once(self, topic: str, records: Sequence[Record], idempotency_key: str) -> int:
+        """Produce in a transaction that also commits the idempotency key, unless that was done before.
 
-        The first half of a marker names a writer, whose last markers stand as the metadata of an offset of
-        the topic, in a group of his own. Of two that write at once, one is fenced off, and finds the other's
-        marker. A commit fails where a record did; callbacks would hide why: the client calls them with its
+        The first half of a key names a writer, whose last keys stand as the metadata of an offset of the
+        topic, in a group of its own. Of two that write at once, one is fenced off, and finds the other's
+        key. A commit fails where a record did; callbacks would hide why: the client calls them with its
         own error pending.
         """
-        writer, name = marker[:16], marker[16:]
+        writer, name = idempotency_key[:16], idempotency_key[16:]
         with self._explained(topic):
             deadline = time.monotonic() + self._options.timeout
             while True:
@@ -226,7 +226,7 @@ class KafkaClient:
             producer.begin_transaction()
             self._produce(producer, records)
             producer.flush(timeout)
-            place = TopicPartition(topic, 0, 0, " ".join([*written, name][-_MARKERS:]))
+            place = TopicPartition(topic, 0, 0, " ".join([*written, name][-_KEYS_KEPT:]))
             producer.send_offsets_to_transaction([place], group.consumer_group_metadata(), timeout)
             producer.commit_transaction(timeout)
         except KafkaException:

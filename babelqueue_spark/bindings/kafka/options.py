@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import urlsplit
 
 from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.kafka.tiers import DEFAULT_RETRY_TIERS_MS, Tiers
-from babelqueue_spark.bindings.options import count, name, value_of
+from babelqueue_spark.bindings.options import (
+    OptionTable,
+    Parsers,
+    count,
+    milliseconds,
+    name,
+    takes,
+    value_of,
+    whole_seconds,
+)
 from babelqueue_spark.errors import OptionError
 
 _OF_THE_CLIENT = re.compile(
@@ -22,20 +30,24 @@ _OF_THE_CLIENT = re.compile(
 )
 
 
+@takes("'default', or ascending delays such as '60000,300000' or '1m,5m'")
 def _tiers(text: str) -> Tiers:
     if text.strip().lower() == "default":
         return Tiers(DEFAULT_RETRY_TIERS_MS)
-    delays = tuple(int(part) for part in text.split(","))
+    delays = tuple(map(milliseconds(1, 10**12), text.split(",")))
     if any(later <= earlier for earlier, later in zip((0, *delays), delays, strict=False)):
         raise ValueError(text)
     return Tiers(delays)
 
 
-_OWN: Mapping[str, Callable[[str], Any]] = {
+_OWN: Parsers = {
     "group.id": name,
     "retry_tiers_ms": _tiers,
-    "timeout_seconds": count,
+    "timeout_seconds": whole_seconds,
 }
+_TABLE = OptionTable(
+    broker="kafka", own=_OWN, passed=_OF_THE_CLIENT, aside=", to librdkafka too as far as it is passed on"
+)
 _LIMIT = "message.max.bytes"
 _FIELDS = {"group.id": "group", "retry_tiers_ms": "tiers", "timeout_seconds": "timeout"}
 
@@ -63,25 +75,11 @@ class KafkaOptions:
     @classmethod
     def parse(cls, config: BindingConfig) -> KafkaOptions:
         """Read a configuration; `OptionError` for what is unknown or cannot be used."""
-        if config.visibility_timeout is not None:
-            raise OptionError(
-                "option 'visibilityTimeout' has no meaning for Kafka, where nothing is claimed: remove it"
-            )
-        own: dict[str, Any] = {}
-        client: dict[str, str] = {}
-        for option, text in config.client_options.items():
-            if option in _OWN:
-                own[_FIELDS[option]] = value_of("kafka", option, text, _OWN[option])
-            elif _OF_THE_CLIENT.fullmatch(option):
-                client[option] = text
-            else:
-                raise OptionError(
-                    f"kafka.{option} is unknown, to librdkafka too as far as it is passed on: use one of "
-                    f"{', '.join(sorted(_OWN))}"
-                )
-        if _LIMIT in client:
-            own["max_bytes"] = value_of("kafka", _LIMIT, client[_LIMIT], count)
-        return cls(servers=_servers(config.url), client=client, **own)
+        given = _TABLE.parse(config)
+        own = {_FIELDS[option]: given.pop(option) for option in _OWN if option in given}
+        if _LIMIT in given:
+            own["max_bytes"] = value_of("kafka", _LIMIT, given[_LIMIT], count)
+        return cls(servers=_servers(config.url), client=given, **own)
 
 
 def _servers(url: str) -> str:

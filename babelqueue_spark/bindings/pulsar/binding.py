@@ -12,7 +12,7 @@ import pulsar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelqueue_spark.bindings.batches import empty_deliveries
+from babelqueue_spark.bindings.batches import counted_attempts, empty_deliveries
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities
 from babelqueue_spark.bindings.headers import whole_numbers
 from babelqueue_spark.bindings.pulsar.client import PulsarClient
@@ -48,6 +48,7 @@ class PulsarBinding(Binding):
     """Pulsar, by a consumer for each queue that is read and a producer for each that is written."""
 
     name = "pulsar"
+    title = "Pulsar"
     capabilities = Capabilities(
         claim_batch=10_000,
         publish_batch=10_000,
@@ -154,10 +155,9 @@ class PulsarBinding(Binding):
         self._send_again(queue, ours.filter(begun), inbox)
         self._settled(queue, claims_of(whole.column("receipt").to_pylist()).values())
 
-    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+    def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         """With many unconfirmed messages on their way."""
-        if marker is not None:
-            raise self._pulsar.error("it cannot publish a batch once: it keeps no markers", queue)
+        del idempotency_key
         if not messages.num_rows:
             return 0
         delays = pc.fill_null(messages.column("delay"), 0).to_pylist()
@@ -187,8 +187,7 @@ class PulsarBinding(Binding):
         """The larger of the sender's count (the property, else the body) and of the broker's redeliveries."""
         named = pc.map_lookup(deliveries.column("headers"), "bq-attempts", "first")
         sent = pc.coalesce(whole_numbers(named), body_attempts)
-        redeliveries = pc.subtract(pc.fill_null(deliveries.column("count"), 1), 1)
-        return pc.max_element_wise(sent, redeliveries, skip_nulls=True)
+        return counted_attempts(sent, pc.fill_null(deliveries.column("count"), 1))
 
     def _browse_as_consumers(self, queue: str) -> Iterator[pa.RecordBatch]:
         """What is ready now, held by consumers of their own until the last batch was taken.

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 from babelqueue_spark.bindings.contract import BindingConfig
-from babelqueue_spark.bindings.options import count, flag, name, values_of
+from babelqueue_spark.bindings.options import (
+    OptionTable,
+    Parsers,
+    flag,
+    milliseconds,
+    name,
+    takes,
+    whole_seconds,
+)
 from babelqueue_spark.errors import OptionError
 
 
+@takes("a URL such as http://host:8080, without a login")
 def _endpoint(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
@@ -20,24 +29,24 @@ def _endpoint(text: str) -> str:
     return text.rstrip("/")
 
 
-_OWN: Mapping[str, Callable[[str], Any]] = {
+_OWN: Parsers = {
     "subscription": name,
     "topic_prefix": str,
     "token": name,
     "admin_url": _endpoint,
     "batching": flag,
-    "operation_timeout_seconds": count,
-    "connection_timeout_ms": count,
+    "operation_timeout_seconds": whole_seconds,
+    "connection_timeout_ms": milliseconds(1, 999_999),
 }
 
-_TLS: Mapping[str, Callable[[str], Any]] = {
+_TLS: Parsers = {
     "tls_trust_certs_file_path": str,
     "tls_certificate_file_path": str,
     "tls_private_key_file_path": str,
     "tls_validate_hostname": flag,
 }
 
-_OPTIONS = {**_OWN, **_TLS}
+_TABLE = OptionTable(broker="pulsar", own=_OWN, tls=_TLS, tls_scheme="pulsar+ssl")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,16 +80,10 @@ class PulsarOptions:
     @classmethod
     def parse(cls, config: BindingConfig) -> PulsarOptions:
         """Read a configuration; `OptionError` for what is unknown or cannot be used."""
-        if config.visibility_timeout is not None:
-            raise OptionError(
-                "option 'visibilityTimeout' has no meaning for Pulsar, where a claim lasts as long as its "
-                "connection: remove it"
-            )
         address, secure = _address(config.url)
-        given = values_of("pulsar", config.client_options, _OPTIONS)
-        tls = {name: given.pop(name) for name in _TLS if name in given}
-        if tls and not (secure or str(given.get("admin_url", "")).startswith("https://")):
-            raise OptionError(f"pulsar.{next(iter(tls))} needs a URL that starts with pulsar+ssl://")
+        given = _TABLE.parse(config)
+        secure = secure or given.get("admin_url", "").startswith("https://")
+        tls = _TABLE.tls_of(given, secure=secure)
         if ("tls_certificate_file_path" in tls) != ("tls_private_key_file_path" in tls):
             raise OptionError(
                 "pulsar.tls_certificate_file_path and pulsar.tls_private_key_file_path are needed together"

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pika.channel import Channel
 
-from babelqueue_spark.bindings.batches import empty_deliveries, names_by_content
+from babelqueue_spark.bindings.batches import empty_deliveries, fitting, names_by_content
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities
 from babelqueue_spark.bindings.rabbitmq.client import Done, Link
 from babelqueue_spark.bindings.rabbitmq.inbox import Inbox
-from babelqueue_spark.bindings.rabbitmq.messages import Message, tags
+from babelqueue_spark.bindings.rabbitmq.messages import tags
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 from babelqueue_spark.bindings.rabbitmq.publishing import LONGEST_DELAY, Publisher
 from babelqueue_spark.errors import BrokerError
@@ -31,6 +31,7 @@ class RabbitBinding(Binding):
     """RabbitMQ, by one connection and one channel."""
 
     name = "rabbitmq"
+    title = "RabbitMQ"
     capabilities = Capabilities(
         claim_batch=50_000,
         publish_batch=20_000,
@@ -65,7 +66,9 @@ class RabbitBinding(Binding):
             window = self._window(messages - count, max_bytes - size)
             with self._link.consuming(queue, window) as inbox:
                 full = self._fill(inbox, queue, window, max_bytes - size, ready, until)
-            taken, size = _within(inbox.messages, count, size, max_bytes)
+            sizes = [len(body) for _, body, *_ in inbox.messages]
+            taken = fitting(sizes, max_bytes - size, least=0 if count else 1)
+            size += sum(sizes[:taken])
             self._hold(inbox)
             claimed.append(inbox.deliveries(taken))
             count += taken
@@ -87,10 +90,9 @@ class RabbitBinding(Binding):
         del queue
         self._settle_claimed(deliveries, give_back=True)
 
-    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+    def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         """Persistent and mandatory, with many unconfirmed messages on their way."""
-        if marker is not None:
-            raise BrokerError("RabbitMQ cannot publish a batch once: it keeps no markers")
+        del idempotency_key
         return self._publisher.publish(queue, messages)
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
@@ -117,8 +119,8 @@ class RabbitBinding(Binding):
         """How many messages may come before we look at their sizes again."""
         if not self._average:
             return max(1, min(messages, _FIRST_WINDOW, max_bytes // _LARGE_MESSAGE))
-        fitting = int(max_bytes / max(self._average, 1.0))
-        return max(1, min(messages, fitting, _LARGEST_WINDOW))
+        expected = int(max_bytes / max(self._average, 1.0))
+        return max(1, min(messages, expected, _LARGEST_WINDOW))
 
     def _fill(self, inbox: Inbox, queue: str, window: int, max_bytes: int, ready: int, until: float) -> bool:
         """Wait until the window is full (true), or the queue is dry, others have the rest, or it is late."""
@@ -177,13 +179,3 @@ class RabbitBinding(Binding):
         self._link.call(settle)
         for tag in wanted:
             self._held.pop(tag, None)
-
-
-def _within(arrived: Sequence[Message], claimed: int, size: int, max_bytes: int) -> tuple[int, int]:
-    """How many of the messages fit (the first one always does), and the bytes claimed with them."""
-    for count, (_, body, *_) in enumerate(arrived):
-        grown = size + len(body)
-        if grown > max_bytes and (count or claimed):
-            return count, size
-        size = grown
-    return len(arrived), size

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,24 +10,24 @@ from urllib.parse import urlsplit
 import pika
 
 from babelqueue_spark.bindings.contract import BindingConfig
-from babelqueue_spark.bindings.options import flag, seconds, tls_context, value_of, whole
+from babelqueue_spark.bindings.options import OptionTable, Parsers, flag, timeout, tls_context, whole
 from babelqueue_spark.errors import OptionError
 
-OWN_OPTIONS: Mapping[str, Callable[[str], Any]] = {
+_OWN: Parsers = {
     "exchange": str,
     "routing_key": str,
     "delayed_exchange": str,
     "client_name": str,
 }
 
-CLIENT_OPTIONS: Mapping[str, Callable[[str], Any]] = {
+_CLIENT: Parsers = {
     "heartbeat": whole(0, 65_535),
-    "blocked_connection_timeout": seconds,
-    "socket_timeout": seconds,
-    "stack_timeout": seconds,
+    "blocked_connection_timeout": timeout,
+    "socket_timeout": timeout,
+    "stack_timeout": timeout,
 }
 
-TLS_OPTIONS: Mapping[str, Callable[[str], Any]] = {
+_TLS: Parsers = {
     "ssl_ca_certs": str,
     "ssl_certfile": str,
     "ssl_keyfile": str,
@@ -35,6 +35,7 @@ TLS_OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "ssl_check_hostname": flag,
 }
 
+_TABLE = OptionTable(broker="rabbitmq", own={**_OWN, **_CLIENT}, tls=_TLS, tls_scheme="amqps")
 _DEFAULTS = {"blocked_connection_timeout": 60.0, "socket_timeout": 10.0, "stack_timeout": 15.0}
 
 
@@ -65,13 +66,9 @@ class RabbitOptions:
     @classmethod
     def parse(cls, config: BindingConfig) -> RabbitOptions:
         """Read a configuration; `OptionError` for what is unknown or cannot be used."""
-        if config.visibility_timeout is not None:
-            raise OptionError(
-                "option 'visibilityTimeout' has no meaning for RabbitMQ, where a claim lasts as long as its "
-                "connection: remove it (the server's consumer_timeout bounds it, 30 minutes by default)"
-            )
         address, secure = _address(config.url)
-        values = _typed(config.client_options, tls=secure)
+        values = _TABLE.parse(config)
+        tls = _TABLE.tls_of(values, secure=secure)
         exchange, routing_key = values.get("exchange", ""), values.get("routing_key")
         if routing_key is not None and not exchange:
             raise OptionError("rabbitmq.routing_key needs rabbitmq.exchange: without it, queues are named")
@@ -82,8 +79,8 @@ class RabbitOptions:
             routing_key=routing_key,
             delayed_exchange=values.get("delayed_exchange"),
             client_name=values.get("client_name", "babelqueue-spark"),
-            client={name: values[name] for name in CLIENT_OPTIONS if name in values},
-            tls={name: values[name] for name in TLS_OPTIONS if name in values},
+            client={name: values[name] for name in _CLIENT if name in values},
+            tls=tls,
         )
 
     def parameters(self) -> pika.connection.Parameters:
@@ -113,15 +110,3 @@ def _address(url: str) -> tuple[str, bool]:
         ) from None
     vhost = "" if parsed.virtual_host == "/" else f"/{parsed.virtual_host}"
     return f"{parsed.host}:{parsed.port}{vhost}", scheme == "amqps"
-
-
-def _typed(options: Mapping[str, str], *, tls: bool) -> dict[str, Any]:
-    known = {**OWN_OPTIONS, **CLIENT_OPTIONS, **TLS_OPTIONS}
-    typed = {}
-    for name, text in options.items():
-        if name not in known:
-            raise OptionError(f"rabbitmq.{name} is unknown: use one of {', '.join(sorted(known))}")
-        if name in TLS_OPTIONS and not tls:
-            raise OptionError(f"rabbitmq.{name} needs a URL that starts with amqps://")
-        typed[name] = value_of("rabbitmq", name, text, known[name])
-    return typed

@@ -128,11 +128,6 @@ class Publisher:
     def _check_delays(self, messages: pa.RecordBatch) -> None:
         options = self._options
         longest = pc.max(messages.column("delay")).as_py() or 0
-        if longest > LONGEST_DELAY:
-            raise BrokerError(
-                f"RabbitMQ at {options.address}: a message asks for a delay of "
-                f"{longest / 86_400_000:.0f} days, but {LONGEST_DELAY // 86_400_000} are the most"
-            )
         if longest > 0 and options.exchange and not options.delayed_exchange:
             raise BrokerError(
                 f"RabbitMQ at {options.address}: a message asks for a delay, after which a wait queue would "

@@ -14,7 +14,7 @@ Features:
         no limit
     headers: default layout only
     browse: exact; reads the list, consumes nothing
-    publish once: a replayed batch is dropped by its marker, which lives for seven days
+    publish once: a replayed batch is dropped by its idempotency key, which lives for seven days
     dead letters: list `<queue>.dlq`; `<queue>:failed` with `deadLetterStyle=initphp`
     `delivery` column: `id`, `count`, `redelivered` and `enqueued_at` are null: a Redis list knows none of
         them

@@ -25,7 +25,9 @@ class RedisBinding(Binding):
     """
 
     name = "redis"
+    title = "Redis"
     capabilities = Capabilities(
+        visibility_timeout=90.0,
         claim_batch=10_000,
         publish_batch=10_000,
         durable_receipts=True,
@@ -71,10 +73,10 @@ class RedisBinding(Binding):
         for part in reversed(list(parts(deliveries))):
             self.layout.settle(queue, part, give_back=True)
 
-    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
-        """By one script where there is a marker, else by several of bounded size."""
-        if marker is not None:
-            return self.layout.publish(queue, messages, marker)
+    def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
+        """By one script where there is a key, else by several of bounded size."""
+        if idempotency_key is not None:
+            return self.layout.publish(queue, messages, idempotency_key)
         return sum(self.layout.publish(queue, part, None) for part in parts(messages))
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:

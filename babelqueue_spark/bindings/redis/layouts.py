@@ -20,7 +20,7 @@ from babelqueue_spark.bindings.redis.client import Server
 from babelqueue_spark.bindings.redis.frames import SENTINEL, frame, unframe
 from babelqueue_spark.bindings.redis.options import RedisOptions
 
-MARKER_SECONDS = 7 * 24 * 3600
+KEY_SECONDS = 7 * 24 * 3600
 MIGRATION_LIMIT = 10_000
 TOKEN_BYTES = 32
 
@@ -60,7 +60,7 @@ class Layout(ABC):
         """Remove claimed messages, or put them back at the head of the queue; true where still ours."""
 
     @abstractmethod
-    def publish(self, queue: str, messages: pa.RecordBatch, marker: str | None) -> int:
+    def publish(self, queue: str, messages: pa.RecordBatch, idempotency_key: str | None) -> int:
         """Append messages, by one script."""
 
     @abstractmethod
@@ -111,8 +111,8 @@ class Layout(ABC):
     def _due(self, delay: int) -> int:
         return self._now() + math.ceil(delay / 1000)
 
-    def _marker(self, queue: str, marker: str | None) -> list[str]:
-        return [] if marker is None else [f"{self.ready(queue)}:published:{marker}"]
+    def _published(self, queue: str, idempotency_key: str | None) -> list[str]:
+        return [] if idempotency_key is None else [f"{self.ready(queue)}:published:{idempotency_key}"]
 
     def _publication(self, stored: list[bytes], messages: pa.RecordBatch) -> list[Any]:
         """How many are delayed, their scores and values, then the other values."""
@@ -195,7 +195,7 @@ class DefaultLayout(Layout):
         digits = self._server.run("default_settle_runs", [self.processing(queue), self.claims(queue)], args)
         return [run for run, digit in zip(runs, digits, strict=True) if digit == ord("1")]
 
-    def publish(self, queue: str, messages: pa.RecordBatch, marker: str | None) -> int:
+    def publish(self, queue: str, messages: pa.RecordBatch, idempotency_key: str | None) -> int:
         """Bodies, in a frame where they have headers."""
         stored = _values(messages.column("body"))
         headers = messages.column("headers")
@@ -205,8 +205,8 @@ class DefaultLayout(Layout):
         return int(
             self._server.run(
                 "default_publish",
-                [self.ready(queue), self.delayed(queue), *self._marker(queue, marker)],
-                [MARKER_SECONDS, secrets.token_hex(8), *self._publication(stored, messages)],
+                [self.ready(queue), self.delayed(queue), *self._published(queue, idempotency_key)],
+                [KEY_SECONDS, secrets.token_hex(8), *self._publication(stored, messages)],
             )
         )
 
@@ -280,14 +280,19 @@ class LaravelLayout(Layout):
             args += _values(bodies)
         return _mask(self._server.run("laravel_settle", keys, args))
 
-    def publish(self, queue: str, messages: pa.RecordBatch, marker: str | None) -> int:
+    def publish(self, queue: str, messages: pa.RecordBatch, idempotency_key: str | None) -> int:
         """Bodies; this layout has no place for headers."""
         stored = _values(messages.column("body"))
         return int(
             self._server.run(
                 "laravel_publish",
-                [self.ready(queue), self._notify(queue), self.delayed(queue), *self._marker(queue, marker)],
-                [MARKER_SECONDS, *self._publication(stored, messages)],
+                [
+                    self.ready(queue),
+                    self._notify(queue),
+                    self.delayed(queue),
+                    *self._published(queue, idempotency_key),
+                ],
+                [KEY_SECONDS, *self._publication(stored, messages)],
             )
         )
 

@@ -3,60 +3,55 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 from babelqueue_spark.bindings.contract import BindingConfig
-from babelqueue_spark.bindings.options import switch, value_of
+from babelqueue_spark.bindings.options import OptionTable, Parsers, flag, seconds, takes, whole
 from babelqueue_spark.errors import OptionError
 
 DEFAULT_VISIBILITY = 90
 DEFAULT_PREFIX = "queues:"
 
 
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < math.inf:
-        raise ValueError(text)
-    return value
-
-
+@takes("a time such as '90s', or 'none'")
 def _seconds_or_never(text: str) -> float | None:
-    return None if text.strip().lower() in ("null", "none") else _seconds(text)
+    return None if text.strip().lower() in ("null", "none") else seconds(text)
 
 
-OWN_OPTIONS: Mapping[str, Callable[[str], Any]] = {
-    "laravel": switch,
-    "laravel_compat": switch,
+_OWN: Parsers = {
+    "laravel": flag,
+    "laravel_compat": flag,
     "prefix": str,
     "retry_after": _seconds_or_never,
-    "reclaim_idle": _seconds,
+    "reclaim_idle": seconds,
 }
 
-CLIENT_OPTIONS: Mapping[str, Callable[[str], Any]] = {
+_CLIENT: Parsers = {
     "username": str,
     "password": str,
     "client_name": str,
-    "db": int,
-    "protocol": int,
-    "socket_timeout": _seconds,
-    "socket_connect_timeout": _seconds,
-    "socket_keepalive": switch,
-    "health_check_interval": _seconds,
+    "db": whole(0),
+    "protocol": whole(2, 3),
+    "socket_timeout": seconds,
+    "socket_connect_timeout": seconds,
+    "socket_keepalive": flag,
+    "health_check_interval": seconds,
 }
 
-TLS_OPTIONS: Mapping[str, Callable[[str], Any]] = {
+_TLS: Parsers = {
     "ssl_ca_certs": str,
     "ssl_ca_path": str,
     "ssl_certfile": str,
     "ssl_keyfile": str,
     "ssl_password": str,
     "ssl_cert_reqs": str,
-    "ssl_check_hostname": switch,
+    "ssl_check_hostname": flag,
 }
 
+_TABLE = OptionTable(broker="redis", own={**_OWN, **_CLIENT}, tls=_TLS, tls_scheme="rediss")
 _DEFAULTS = {"socket_connect_timeout": 10.0, "socket_timeout": 60.0}
 
 
@@ -86,7 +81,8 @@ class RedisOptions:
     def parse(cls, config: BindingConfig) -> RedisOptions:
         """Read a configuration; `OptionError` for what is unknown or cannot be used."""
         url, query, address = _split(config.url)
-        values = _typed({**query, **config.client_options}, tls=url.startswith("rediss:"))
+        values = _TABLE.parse(config, query)
+        tls = _TABLE.tls_of(values, secure=url.startswith("rediss:"))
         laravel = values.pop("laravel", False) | values.pop("laravel_compat", False)
         prefix = values.pop("prefix", "") or DEFAULT_PREFIX
         visibility = values.pop("retry_after", DEFAULT_VISIBILITY)
@@ -101,7 +97,7 @@ class RedisOptions:
             )
         return cls(
             url=url,
-            client={**_DEFAULTS, **values},
+            client={**_DEFAULTS, **values, **tls},
             address=address,
             laravel=laravel,
             prefix=prefix,
@@ -125,15 +121,3 @@ def _split(url: str) -> tuple[str, dict[str, str], str]:
             "(rediss:// for TLS), with special characters of a password percent-encoded"
         ) from None
     return bare, query, address
-
-
-def _typed(options: Mapping[str, str], *, tls: bool) -> dict[str, Any]:
-    known = {**OWN_OPTIONS, **CLIENT_OPTIONS, **TLS_OPTIONS}
-    typed = {}
-    for name, text in options.items():
-        if name not in known:
-            raise OptionError(f"redis.{name} is unknown: use one of {', '.join(sorted(known))}")
-        if name in TLS_OPTIONS and not tls:
-            raise OptionError(f"redis.{name} needs a URL that starts with rediss://")
-        typed[name] = value_of("redis", name, text, known[name])
-    return typed

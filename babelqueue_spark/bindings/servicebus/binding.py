@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 import uuid
@@ -20,6 +19,7 @@ from azure.servicebus import (
 )
 from azure.servicebus.exceptions import MessageSizeExceededError
 
+from babelqueue_spark.bindings.batches import counted_attempts, fitting
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
 from babelqueue_spark.bindings.servicebus.client import PAGE, Link, ServiceBusLinks, is_dead_letter_queue
 from babelqueue_spark.bindings.servicebus.messages import (
@@ -44,8 +44,6 @@ _SHORTEST_LOCK = 1.0
 _UNMEASURED = 1_024
 """Bytes that the client adds to a batch after it has measured it: the ids of its first message."""
 
-logger = logging.getLogger(__name__)
-
 
 @dataclass
 class _Session:
@@ -66,6 +64,7 @@ class ServiceBusBinding(Binding):
     """Azure Service Bus, by one connection for each queue and direction, and one for each session."""
 
     name = "servicebus"
+    title = "Service Bus"
     capabilities = Capabilities(
         claim_batch=20_000,
         publish_batch=5_000,
@@ -136,10 +135,9 @@ class ServiceBusBinding(Binding):
         """By abandoning; Service Bus goes on counting the delivery."""
         self._settle(queue, deliveries, _ABANDONED)
 
-    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+    def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         """By batches as large as the namespace takes, one after the other, each of one key."""
-        if marker is not None:
-            raise self._links.error("it cannot publish a batch once: publish without a marker", queue)
+        del idempotency_key
         if is_dead_letter_queue(queue):
             raise self._links.error(
                 "Service Bus itself puts messages there, and takes none: write to a queue of your own", queue
@@ -190,8 +188,7 @@ class ServiceBusBinding(Binding):
 
     def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:
         """The larger of the body's count and the deliveries before this one."""
-        before = pc.subtract(deliveries.column("count"), 1)
-        return pc.max_element_wise(body_attempts, before, skip_nulls=True)
+        return counted_attempts(body_attempts, deliveries.column("count"))
 
     def duplicate_window(self, queue: str) -> float:
         """As the option says: only who may manage the namespace could ask it."""
@@ -260,14 +257,8 @@ class ServiceBusBinding(Binding):
         """What the bound of bytes allows; the rest is given back, or lapses where that fails."""
         columns = (claimed.column(name).to_pylist() for name in ("id", "count"))
         self._held[queue].update(zip(*columns, strict=True))
-        kept = _fitting(claimed, max_bytes)
-        if kept < claimed.num_rows:
-            try:
-                self.release(queue, claimed.slice(kept))
-            except BrokerError as error:
-                logger.warning(
-                    "%d messages could not be released and will lapse: %s", claimed.num_rows - kept, error
-                )
+        kept = fitting(pc.binary_length(claimed.column("body")).to_pylist(), max_bytes)
+        self._give_back(lambda: self.release(queue, claimed.slice(kept)), claimed.num_rows - kept)
         return claimed.slice(0, kept)
 
     def _settle(self, queue: str, deliveries: pa.RecordBatch, status: str) -> list[bool]:
@@ -362,13 +353,6 @@ def _beyond(link: Link, first: int) -> int:
 def _sequence(message: ServiceBusReceivedMessage) -> int:
     number: int = message.sequence_number or 0
     return number
-
-
-def _fitting(claimed: pa.RecordBatch, max_bytes: int) -> int:
-    """How many of the deliveries fit from the first on; at least one."""
-    total = pc.cumulative_sum(pc.binary_length(claimed.column("body")).cast(pa.int64()))
-    fitting = int(pc.sum(pc.less_equal(total, max_bytes)).as_py() or 0)
-    return min(int(claimed.num_rows), max(1, fitting))
 
 
 def _added(batch: ServiceBusMessageBatch, entry: Entry) -> bool:

@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
 from babelqueue_spark.bindings.contract import BindingConfig
-from babelqueue_spark.bindings.options import duration, switch, values_of, whole
+from babelqueue_spark.bindings.options import OptionTable, Parsers, duration, flag, one_of, takes, whole
 from babelqueue_spark.errors import OptionError
 
 SCHEMES = ("sb", "servicebus", "azureservicebus")
 
 
-def _transport(text: str) -> str:
-    value = text.strip().lower()
-    if value not in ("amqp", "websocket"):
-        raise ValueError(text)
-    return value
-
-
+@takes("a text of 1 to 128 characters")
 def _session(text: str) -> str:
     if not 0 < len(text) <= 128:
         raise ValueError(text)
     return text
 
 
-_OPTIONS: Mapping[str, Callable[[str], Any]] = {
-    "transport": _transport,
+_OWN: Parsers = {
+    "transport": one_of("amqp", "websocket"),
     "custom_endpoint_address": str,
     "connection_verify": str,
     "tenant_id": str,
     "client_id": str,
     "client_secret": str,
-    "sessions": switch,
+    "sessions": flag,
     "session_id": _session,
     "duplicate_window": duration,
     "prefetch": whole(1, 50_000),
@@ -42,6 +35,7 @@ _OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "retry_total": whole(0),
     "try_timeout": duration,
 }
+_TABLE = OptionTable(broker="servicebus", own=_OWN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,12 +77,7 @@ class ServiceBusOptions:
     @classmethod
     def parse(cls, config: BindingConfig) -> ServiceBusOptions:
         """Read a configuration; `OptionError` for what is unknown or cannot be used."""
-        if config.visibility_timeout is not None:
-            raise OptionError(
-                "visibilityTimeout has no meaning on Service Bus: the lock duration is a property of the "
-                "queue or subscription, set where that is created"
-            )
-        given = values_of("servicebus", config.client_options, _OPTIONS)
+        given = _TABLE.parse(config)
         if ("client_secret" in given) and not {"client_id", "tenant_id"} <= given.keys():
             raise OptionError(
                 "servicebus.client_secret needs servicebus.client_id and servicebus.tenant_id beside it"

@@ -14,7 +14,7 @@ Features:
     delay: whole seconds (rounded up), no limit
     headers, keys: none: the tables have no room for them
     browse: exact; consumes and locks nothing
-    publish once: a replayed batch is dropped by its marker, which is kept for seven days
+    publish once: a replayed batch is dropped by its idempotency key, which is kept for seven days
     dead letters: queue `<queue>.dlq`; the failed table with `deadLetterStyle=initphp`
     `delivery` column: `id` is the row's id, `redelivered` whether a claim had lapsed, `enqueued_at` is
         `created_at`; `count` and `key` are null

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from babelqueue_spark.bindings.batches import deliveries
+from babelqueue_spark.bindings.batches import deliveries, fitting
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
 from babelqueue_spark.bindings.sql import times
 from babelqueue_spark.bindings.sql.client import Database
@@ -39,7 +39,7 @@ from babelqueue_spark.envelope import decode
 from babelqueue_spark.errors import BrokerError
 
 _FAILED = "failed/"
-_MARKERS_KEPT = 7 * 86_400
+_KEYS_KEPT = 7 * 86_400
 _BROWSE_ROWS = 5_000
 _BROWSE_BYTES = 32 << 20
 
@@ -56,7 +56,9 @@ class SqlBinding(Binding):
     """
 
     name = "sql"
+    title = "SQL"
     capabilities = Capabilities(
+        visibility_timeout=90.0,
         claim_batch=10_000,
         publish_batch=10_000,
         durable_receipts=True,
@@ -102,14 +104,14 @@ class SqlBinding(Binding):
         if not _is_failed(queue):
             self._settle(self._tables.jobs, deliveries, lambda jobs: update(jobs).values(reserved_at=None))
 
-    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+    def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         """In one transaction; `urn`, `trace_id` and `attempts` mirror the body, however bad it is."""
         rows = list(
             self._failed_rows(queue, messages) if _is_failed(queue) else self._job_rows(queue, messages)
         )
 
         def append(connection: Connection) -> int:
-            if marker is not None and not self._mark(connection, marker):
+            if idempotency_key is not None and not self._is_new(connection, idempotency_key):
                 return 0
             if rows:
                 connection.execute(insert(self._table(queue)), rows)
@@ -195,7 +197,8 @@ class SqlBinding(Binding):
         reserved = table.c.reserved_at.is_not(None) if "reserved_at" in table.c else null()
         redelivered = case((reserved, True), else_=null())  # a release leaves no trace
         selected = ids.add_columns(size, small, cast(table.c.created_at, String), redelivered).limit(rows)
-        found = _within(connection.execute(selected), max_bytes)
+        listed = connection.execute(selected).all()
+        found = listed[: fitting([row[1] for row in listed], max_bytes)]
         large = [row[0] for row in found if row[2] is None]
         payloads = self._database.payloads(connection, table, large)
         return [
@@ -231,14 +234,14 @@ class SqlBinding(Binding):
         held = self._database.write(settle)
         return pa.array([claim in held for claim in claims], pa.bool_())
 
-    def _mark(self, connection: Connection, marker: str) -> bool:
-        """Whether the marker is new; forgets old ones."""
+    def _is_new(self, connection: Connection, idempotency_key: str) -> bool:
+        """Write the key down unless it is there; forget old ones."""
         published, seconds = self._tables.published, self._clock()
-        kept = times.written(seconds - _MARKERS_KEPT, self._zone)
+        kept = times.written(seconds - _KEYS_KEPT, self._zone)
         connection.execute(delete(published).where(published.c.created_at < kept))
         try:
             created_at = times.written(seconds, self._zone)
-            connection.execute(insert(published).values(marker=marker, created_at=created_at))
+            connection.execute(insert(published).values(marker=idempotency_key, created_at=created_at))
         except IntegrityError:
             return False
         return True
@@ -291,18 +294,6 @@ def _is_failed(queue: str) -> bool:
 
 def _original(queue: str) -> str:
     return queue.removeprefix(_FAILED)
-
-
-def _within(rows: Iterable[Any], max_bytes: int) -> list[Any]:
-    """The first row, and those after it as long as their sizes fit together."""
-    taken: list[Any] = []
-    size = 0
-    for row in rows:
-        size += row[1]
-        if taken and size > max_bytes:
-            break
-        taken.append(row)
-    return taken
 
 
 def _mirror(text: str | None, length: int) -> str:

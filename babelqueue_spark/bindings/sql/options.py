@@ -12,10 +12,28 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from babelqueue_spark.bindings.contract import BindingConfig
+from babelqueue_spark.bindings.options import OptionTable, takes
 from babelqueue_spark.errors import OptionError
 
-CLIENT_OPTIONS = frozenset({"table", "failed_table", "time_zone"})
-_SPELT = {name.replace("_", ""): name for name in CLIENT_OPTIONS}  # Spark makes timeZone timezone
+
+@takes("letters, digits and underscores")
+def _identifier(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
+        raise ValueError(text)
+    return text
+
+
+@takes("a name such as Europe/Berlin")
+def _zone(text: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(text)
+    except (OSError, LookupError):
+        raise ValueError(text) from None
+
+
+_TABLE = OptionTable(
+    broker="sql", own={"table": _identifier, "failed_table": _identifier, "time_zone": _zone}
+)
 _DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
 _EXTRAS = {"psycopg": '"babelqueue-spark[postgresql]"', "pymysql": '"babelqueue-spark[mysql]"'}
 DEFAULT_RETRY_AFTER = 90
@@ -47,43 +65,20 @@ class SqlOptions:
     @classmethod
     def parse(cls, config: BindingConfig) -> SqlOptions:
         """Read a configuration; `OptionError` for what is unknown or cannot be used."""
-        given = {
-            _SPELT.get(name.replace("_", ""), name): text for name, text in config.client_options.items()
-        }
-        unknown = sorted(set(given) - CLIENT_OPTIONS)
-        if unknown:
-            known = ", ".join(f"sql.{name}" for name in sorted(CLIENT_OPTIONS))
-            raise OptionError(f"option 'sql.{unknown[0]}' is unknown: known are {known}")
-        table = _identifier("table", given.get("table", "jobs"))
-        failed_table = _identifier("failed_table", given.get("failed_table", f"{table}_failed"))
+        given = _TABLE.parse(config)
+        table = given.get("table", "jobs")
+        failed_table = given.get("failed_table", f"{table}_failed")
         if failed_table.lower() in (table.lower(), f"{table}_published".lower()):
             raise OptionError(
-                f"option 'sql.failed_table' has the value '{failed_table}', which is another table's name"
+                "sql.failed_table is the name of another table of ours: give it one that is its own"
             )
         return cls(
             url=_url(config.url),
             table=table,
             failed_table=failed_table,
-            time_zone=_zone(given.get("time_zone", "UTC")),
+            time_zone=given.get("time_zone", ZoneInfo("UTC")),
             retry_after=_retry_after(config.visibility_timeout),
         )
-
-
-def _identifier(option: str, name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise OptionError(
-            f"option 'sql.{option}' has the value '{name}', but takes letters, digits and underscores"
-        )
-    return name
-
-
-def _zone(name: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(name)
-    except (ValueError, OSError, LookupError):
-        raise OptionError(
-            f"option 'sql.time_zone' has the value '{name}', but takes a name such as Europe/Berlin"
-        ) from None
 
 
 def _retry_after(seconds: float | None) -> int:

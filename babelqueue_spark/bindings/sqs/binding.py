@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from babelqueue_spark.bindings.batches import counted_attempts, fitting
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
 from babelqueue_spark.bindings.sqs.client import BATCH, OverLimitError, SqsClient, is_fifo, short_name
 from babelqueue_spark.bindings.sqs.messages import (
@@ -46,7 +47,10 @@ class SqsBinding(Binding):
     """Amazon SQS, or what speaks its protocol."""
 
     name = "sqs"
+    title = "SQS"
+    delay_advice = "a FIFO queue takes the DelaySeconds that are set of it"
     capabilities = Capabilities(
+        visibility_timeout=90.0,
         claim_batch=2_000,
         publish_batch=2_000,
         durable_receipts=True,
@@ -94,8 +98,9 @@ class SqsBinding(Binding):
             logger.warning("%s", room.error)
         elif room.error is not None and not taken:
             raise room.error
-        kept = _fitting(taken, max_bytes)
-        self._give_back(url, taken[kept:])
+        kept = fitting([len(body(message)) for _, message in taken], max_bytes)
+        handles = [message["ReceiptHandle"] for _, message in taken[kept:]]
+        self._give_back(lambda: self._release(url, handles), len(handles))
         lapses_at = [lapses for lapses, _ in taken[:kept]]
         return received([message for _, message in taken[:kept]], lapses_at)
 
@@ -129,10 +134,9 @@ class SqsBinding(Binding):
         now = time.time()
         self._release(self._sqs.url(queue), [handle for lapses_at, handle in claims if now < lapses_at])
 
-    def publish(self, queue: str, messages: pa.RecordBatch, *, marker: str | None = None) -> int:
+    def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         """By requests of up to ten; several in flight, but one after the other within a message group."""
-        if marker is not None:
-            raise self._sqs.error("it cannot publish a batch once: publish without a marker", queue)
+        del idempotency_key
         options = self._options
         target = Target(
             queue=short_name(queue),
@@ -184,8 +188,7 @@ class SqsBinding(Binding):
 
     def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:
         """The larger of the body's count and the deliveries before this one, as far as they are known."""
-        before = pc.subtract(deliveries.column("count"), 1)
-        return pc.max_element_wise(body_attempts, before, skip_nulls=True)
+        return counted_attempts(body_attempts, deliveries.column("count"))
 
     def _receive(self, url: str, room: _Room, wait: int = 0) -> list[_Taken]:
         """What one of several receivers takes until there is no more room, or nothing more comes."""
@@ -210,13 +213,6 @@ class SqsBinding(Binding):
         finally:
             room.end()
         return taken
-
-    def _give_back(self, url: str, surplus: Sequence[_Taken]) -> None:
-        """Give back what the bound of bytes leaves out; where that fails, it comes back when it lapses."""
-        try:
-            self._release(url, [message["ReceiptHandle"] for _, message in surplus])
-        except BrokerError as error:
-            logger.warning("%d messages could not be released and will lapse: %s", len(surplus), error)
 
     def _release(self, url: str, handles: Sequence[str]) -> None:
         def release(rows: Sequence[int]) -> None:
@@ -295,16 +291,6 @@ class _Room:
         """How many messages of the expected size fit beside those asked for; one where none was seen."""
         fitting = int((self._bytes - self._size) / self._expected) - self._asked
         return fitting if self._seen or self._asked else max(1, fitting)
-
-
-def _fitting(taken: Sequence[_Taken], max_bytes: int) -> int:
-    """How many of the messages fit from the first on; at least one."""
-    size = 0
-    for kept, (_, message) in enumerate(taken):
-        size += len(body(message))
-        if kept and size > max_bytes:
-            return kept
-    return len(taken)
 
 
 def _tens(rows: Sequence[int]) -> list[Sequence[int]]:

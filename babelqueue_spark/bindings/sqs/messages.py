@@ -81,7 +81,7 @@ def entries(messages: pa.RecordBatch, target: Target) -> list[Entry]:
         label = f"row {row}" + (f" (meta.id {message_id})" if message_id else "")
         try:
             text = _text(body, target)
-            request = {"Id": str(row), "MessageBody": text, **_delay(delay, target)}
+            request = {"Id": str(row), "MessageBody": text, **_delay(delay)}
             request |= _ids(body, key, message_id, attempts or 0, target)
         except UnsendableError as error:
             raise UnsendableError(f"{label} cannot be sent: {error}") from None
@@ -200,15 +200,9 @@ def _text(body: bytes, target: Target) -> str:
     return text
 
 
-def _delay(milliseconds: int | None, target: Target) -> dict[str, int]:
+def _delay(milliseconds: int | None) -> dict[str, int]:
     seconds = -(-(milliseconds or 0) // 1000)
-    if seconds <= 0:
-        return {}
-    if target.fifo:
-        raise UnsendableError("a FIFO queue delays no single message: set DelaySeconds of the queue")
-    if seconds > 900:
-        raise UnsendableError("its delay is longer than the 900 seconds of SQS")
-    return {"DelaySeconds": seconds}
+    return {"DelaySeconds": seconds} if seconds > 0 else {}
 
 
 def _ids(

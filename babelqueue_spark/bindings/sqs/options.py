@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from babelqueue_spark.bindings.contract import BindingConfig
-from babelqueue_spark.bindings.options import duration, switch, values_of, whole
+from babelqueue_spark.bindings.options import (
+    OptionTable,
+    Parsers,
+    byte_size,
+    duration,
+    flag,
+    seconds,
+    takes,
+    whole,
+)
 from babelqueue_spark.errors import OptionError
 
 DEFAULT_VISIBILITY = 90.0
@@ -17,6 +26,7 @@ LONGEST_VISIBILITY = 43_200
 LARGEST_MESSAGE = 1_048_576
 
 
+@takes("a URL such as http://host:9324")
 def _endpoint(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname or (parts.port or 1) < 1:
@@ -24,7 +34,7 @@ def _endpoint(text: str) -> str:
     return text
 
 
-_OPTIONS: Mapping[str, Callable[[str], Any]] = {
+_OWN: Parsers = {
     "region": str,
     "endpoint_url": _endpoint,
     "profile": str,
@@ -36,16 +46,17 @@ _OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "external_id": str,
     "prefix": str,
     "visibility_timeout": duration,
-    "wait_time": float,
-    "fifo": switch,
+    "wait_time": seconds,
+    "fifo": flag,
     "group_id": str,
-    "content_dedup": switch,
+    "content_dedup": flag,
     "concurrency": whole(1),
-    "max_message_bytes": whole(1),
+    "max_message_bytes": byte_size,
     "max_attempts": whole(1),
     "connect_timeout": duration,
     "read_timeout": duration,
 }
+_TABLE = OptionTable(broker="sqs", own=_OWN)
 
 _CREDENTIALS = ("access_key_id", "secret_access_key", "session_token")
 
@@ -97,7 +108,7 @@ class SqsOptions:
     @classmethod
     def parse(cls, config: BindingConfig) -> SqsOptions:
         """Read a configuration; `OptionError` for what is unknown or cannot be used."""
-        given = values_of("sqs", {**_of_url(config.url), **config.client_options}, _OPTIONS)
+        given = _TABLE.parse(config, _of_url(config.url))
         given.pop("wait_time", None)  # the SDK's long polling: a claim never waits
         visibility = given.pop("visibility_timeout", DEFAULT_VISIBILITY)
         if config.visibility_timeout is not None:

@@ -53,7 +53,7 @@ local function open_for_writes(sorted_set)
     redis.call('zremrangebyrank', sorted_set, 1, 0)
 end
 
--- True when the marker is new, or when there is none.
-local function first_time(marker, seconds)
-    return not marker or redis.call('set', marker, 1, 'nx', 'ex', seconds)
+-- True when the idempotency key is new, or when there is none.
+local function first_time(key, seconds)
+    return not key or redis.call('set', key, 1, 'nx', 'ex', seconds)
 end

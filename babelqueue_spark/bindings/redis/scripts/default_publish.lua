@@ -1,12 +1,12 @@
--- KEYS: ready, delayed, and to publish only once: marker
--- ARGV: seconds a marker lives, a word unique to this call, how many are delayed, (score, value) of
+-- KEYS: ready, delayed, and to publish only once: idempotency key
+-- ARGV: seconds an idempotency key lives, a word unique to this call, how many are delayed, (score, value) of
 --       each of those, then the others
-local ready, delayed, marker = unpack(KEYS)
+local ready, delayed, key = unpack(KEYS)
 local word, count = ARGV[2], tonumber(ARGV[3])
 
 redis.call('llen', ready)
 redis.call('zcard', delayed)
-if not first_time(marker, ARGV[1]) then
+if not first_time(key, ARGV[1]) then
     return 0
 end
 

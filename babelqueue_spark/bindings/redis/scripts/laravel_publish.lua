@@ -1,12 +1,12 @@
--- KEYS: ready, notify, delayed, and to publish only once: marker
--- ARGV: seconds a marker lives, how many are delayed, (score, body) of each of those, then the others
-local ready, notify, delayed, marker = unpack(KEYS)
+-- KEYS: ready, notify, delayed, and to publish only once: idempotency key
+-- ARGV: seconds an idempotency key lives, how many are delayed, (score, body) of each of those, then the others
+local ready, notify, delayed, key = unpack(KEYS)
 local count = tonumber(ARGV[2])
 
 redis.call('llen', ready)
 redis.call('llen', notify)
 redis.call('zcard', delayed)
-if not first_time(marker, ARGV[1]) then
+if not first_time(key, ARGV[1]) then
     return 0
 end
 
