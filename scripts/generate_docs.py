@@ -1,4 +1,4 @@
-"""Write the generated parts of the docs: from `<!-- generated: NAME -->` to `<!-- end -->`."""
+"""Write the generated parts of README and docs: from `<!-- generated: NAME -->` to `<!-- end -->`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from importlib import import_module
 from pathlib import Path
 
 from babelqueue_spark.bindings import BINDINGS, binding_class
+from babelqueue_spark.options import OPTIONS, Option
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
 PART = re.compile(r"(<!-- generated: ([\w ]+) -->\n).*?(<!-- end -->)", re.S)
 ENTRY = re.compile(r"(.+?)(?: \((.+?)\))?: (.+)")
 NAMES = {
@@ -71,6 +72,18 @@ def options(broker: str) -> str:
     return table(("option", "default", "meaning"), rows)
 
 
+def connector() -> str:
+    """A row an option of the connector, and one for those of the brokers' clients."""
+    rows = [(f"`{each.name}`", each.on, each.doc, default_of(each)) for each in OPTIONS]
+    meaning = "passed to the broker's client, see its page; may be `env:NAME` or `file:/path` too"
+    return table(("option", "for", "meaning", "default"), [*rows, ("`<broker>.<name>`", "both", meaning, "")])
+
+
+def default_of(option: Option) -> str:
+    """The default of an option, as its row says it."""
+    return f"`{option.default}`" if option.default_doc is None else option.default_doc
+
+
 def entries(broker: str, section: str) -> list[tuple[str, str, str]]:
     """Names, default and meaning of each entry in a section of a binding's docstring."""
     docstring = import_module(f"babelqueue_spark.bindings.{broker}").__doc__ or ""
@@ -91,6 +104,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "capabilities": capabilities,
     "features": features,
     "options": options,
+    "connector": connector,
     "job": job,
 }
 
@@ -102,13 +116,13 @@ def part(name: str) -> str:
 
 
 def generated(page: str) -> str:
-    """A page with its generated parts made anew."""
+    """Return a page with its generated parts as they are now."""
     return PART.sub(lambda match: f"{match[1]}\n{part(match[2]).strip()}\n\n{match[3]}", page)
 
 
 def main() -> None:
     """Write all pages."""
-    for path in DOCS.rglob("*.md"):
+    for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]:
         path.write_text(generated(path.read_text()))
 
 
