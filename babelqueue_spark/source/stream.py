@@ -128,7 +128,7 @@ class _Planner:
         self._binding.close()
 
     def initial_offset(self) -> dict[str, Any]:
-        return offset(self._journal.identity, self._journal.state().committed)
+        return offset(self._journal.id, self._journal.state().committed)
 
     def drain_what_is_there(self) -> None:
         self._look()
@@ -150,7 +150,7 @@ class _Planner:
 
     def _last_planned(self) -> dict[str, Any]:
         last = self._journal.last_planned()
-        return self._journal.plan(last) or offset(self._journal.identity, last)
+        return self._journal.plan(last) or offset(self._journal.id, last)
 
     def _settle(self, known: dict[str, Any], *, proved: bool) -> None:
         """Being asked what follows a batch proves that Spark has finished it."""
@@ -166,7 +166,7 @@ class _Planner:
         """The target less what the batch really claimed; nothing when it claimed nothing."""
         claimed: Counter[str] = Counter()
         for claim in claims(plan, committed=0):
-            claimed[claim.queue] += self._journal.segment(claim.batch, claim.index).mark().get("claimed", 0)
+            claimed[claim.queue] += _claimed(self._journal, claim)
         if not claimed.total():
             return dict.fromkeys(target, 0)
         return {queue: max(0, count - claimed[queue]) for queue, count in target.items()}
@@ -179,7 +179,7 @@ class _Planner:
         self._first_plan = False
         self._planned_here.add(batch)
         plan = offset(
-            self._journal.identity,
+            self._journal.id,
             batch,
             reads=reads,
             backlog=dict(self.backlog),
@@ -195,7 +195,7 @@ class _Planner:
         state = self._journal.state()
         for batch in range(int(start["batch"]) + 1, int(end["batch"]) + 1):
             plan = self._journal.plan(batch)
-            if plan is None or batch <= state.cleaned or end["journal"] != self._journal.identity:
+            if plan is None or batch <= state.cleaned or end["journal"] != self._journal.id:
                 self._lost(batch)
                 continue
             found.extend(claims(plan, state.committed))
@@ -208,17 +208,17 @@ class _Planner:
 
     def _own(self) -> None:
         if not self._owner:
-            _ = self._journal.identity
+            _ = self._journal.id
             self._journal.take_over()
             self._owner = True
 
     def _not_cleaned(self, start: dict[str, Any]) -> dict[str, Any]:
         """`start`, or the end of the cleaned part when the checkpoint is older than that."""
         cleaned = self._journal.state().cleaned
-        if start["journal"] == self._journal.identity and int(start["batch"]) >= cleaned:
+        if start["journal"] == self._journal.id and int(start["batch"]) >= cleaned:
             return start
         self._lost(int(start["batch"]) + 1)
-        return offset(self._journal.identity, max(cleaned, int(start["batch"])))
+        return offset(self._journal.id, max(cleaned, int(start["batch"])))
 
     def _lost(self, batch: int) -> None:
         message = (
@@ -246,3 +246,8 @@ class _Planner:
 
     def _look(self) -> None:
         self.backlog = {queue: self._binding.backlog(queue) for queue in self._options.queue}
+
+
+def _claimed(journal: Journal, claim: Claim) -> int:
+    record = journal.segment(claim.batch, claim.index).ack_record()
+    return record.claimed if record is not None else 0
