@@ -16,13 +16,13 @@ from babelqueue_spark.bindings import LogBinding
 from babelqueue_spark.errors import BrokerError, DataLossError, LogEndedError, OptionError
 from babelqueue_spark.options import Offsets, Options
 from babelqueue_spark.rows.reading import to_rows
-from babelqueue_spark.source.pace import Pace, SupportsTriggerAvailableNow
+from babelqueue_spark.source.pace import Pace
+from babelqueue_spark.source.plan import WORTH_A_TASK
+from babelqueue_spark.source.spark_versions import SupportsTriggerAvailableNow, is_unlimited, max_rows
 
 logger = logging.getLogger(__name__)
 
 VERSION = 1
-_WORTH_A_PARTITION = 1000
-"""Messages below which a part of a partition is not worth a task of its own."""
 _MEANINGLESS = ("maxBytesPerTrigger", "maxFetchTime")
 _BEGINNING, _END = -2, -1
 
@@ -109,9 +109,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             known = self._log.kept(self._binding, known, self._ends)
             end = _at_most(self._ends, self._target) if self._target is not None else self._ends
-            if type(limit).__name__ != "ReadAllAvailable":
+            if not is_unlimited(limit):
                 end = _limited(known, end, self._options.max_messages)
-            self._pace.looked(idle=not _size(known, end))
+            self._pace.polled(idle=not _size(known, end))
             end = _at_least(end, known)
         begun = {} if start is not None and not start.get("initial") else {"from": _texts(self._beginning())}
         self._last = {**_offset(end), **begun}
@@ -119,9 +119,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> Any:
         """At most `maxMessagesPerTrigger` a batch."""
-        from pyspark.sql.streaming.datasource import ReadMaxRows
-
-        return ReadMaxRows(self._options.max_messages)
+        return max_rows(self._options.max_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember what is there now: this query stops behind it."""
@@ -298,7 +296,7 @@ def _split(whole: Range, total: int, pieces: int) -> Iterator[Range]:
     size = whole.last - whole.first
     if size <= 0:
         return
-    share = max(1, min(round(pieces * size / total), size // _WORTH_A_PARTITION))
+    share = max(1, min(round(pieces * size / total), size // WORTH_A_TASK))
     edges = [whole.first + size * piece // share for piece in range(share + 1)]
     for first, last in pairwise(edges):
         yield Range(whole.queue, whole.partition, first, last)
