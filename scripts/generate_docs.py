@@ -27,7 +27,7 @@ NAMES = {
 
 
 def capabilities() -> str:
-    """A row a broker, a column a capability."""
+    """Make a table of capabilities: a row for each broker."""
     heads = ("broker", "extra", "delay", "browse", "order", "key", "headers")
     heads += ("durable receipts", "publish once", "native dead letters")
     rows = []
@@ -43,14 +43,14 @@ def capabilities() -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown."""
+    """Make a table in Markdown."""
     lines = [[cell.replace("|", r"\|") for cell in row] for row in (heads, *rows)]
     first, *others = [f"| {' | '.join(cells)} |" for cells in lines]
     return "\n".join([first, "|---" * len(heads) + "|", *others])
 
 
 def longest(delay: int | None) -> str:
-    """A longest delay of so many milliseconds."""
+    """Say a longest delay, given in milliseconds, in words."""
     if not delay:
         return "any" if delay is None else "none"
     seconds = delay // 1000
@@ -58,13 +58,13 @@ def longest(delay: int | None) -> str:
 
 
 def features(broker: str) -> str:
-    """A row a feature of a broker."""
+    """Make a table of a broker's features."""
     rows = [(name, meaning) for name, _, meaning in entries(broker, "Features")]
     return table(("feature", NAMES[broker]), rows)
 
 
 def options(broker: str) -> str:
-    """A row an option of a broker, or several that belong together."""
+    """Make a table of a broker's options; those that belong together share a row."""
     rows = [
         (", ".join(f"`{broker}.{name}`" for name in names.split(", ")), default, meaning)
         for names, default, meaning in entries(broker, "Options")
@@ -73,19 +73,19 @@ def options(broker: str) -> str:
 
 
 def connector() -> str:
-    """A row an option of the connector, and one for those of the brokers' clients."""
+    """Make a table of the connector's options, with a row for all of the brokers' clients."""
     rows = [(f"`{each.name}`", each.on, each.doc, default_of(each)) for each in OPTIONS]
     meaning = "passed to the broker's client, see its page; may be `env:NAME` or `file:/path` too"
     return table(("option", "for", "meaning", "default"), [*rows, ("`<broker>.<name>`", "both", meaning, "")])
 
 
 def default_of(option: Option) -> str:
-    """The default of an option, as its row says it."""
+    """Say the default of an option."""
     return f"`{option.default}`" if option.default_doc is None else option.default_doc
 
 
 def entries(broker: str, section: str) -> list[tuple[str, str, str]]:
-    """Names, default and meaning of each entry in a section of a binding's docstring."""
+    """Find names, default and meaning of each entry in a section of a binding's docstring."""
     docstring = import_module(f"babelqueue_spark.bindings.{broker}").__doc__ or ""
     text = re.findall(rf"^{section}.*:\n((?:    .*\n)+)", docstring, re.M)[0]
     lines = re.sub(r"\n {8}", " ", text).splitlines()
@@ -93,7 +93,7 @@ def entries(broker: str, section: str) -> list[tuple[str, str, str]]:
 
 
 def job(name: str) -> str:
-    """What `--help` of a job says of it."""
+    """Return what `--help` of a job says."""
     text = inspect.cleandoc(import_module(f"babelqueue_spark.jobs.{name}").__doc__ or "")
     return re.sub(
         r"(?:^    .*\n?)+", lambda match: f"```sh\n{inspect.cleandoc(match[0])}\n```\n", text, flags=re.M
@@ -110,7 +110,7 @@ PARTS: dict[str, Callable[..., str]] = {
 
 
 def part(name: str) -> str:
-    """A generated part, by what its marker says."""
+    """Generate the part that a marker names."""
     kind, *of = name.split()
     return PARTS[kind](*of)
 
@@ -121,7 +121,7 @@ def generated(page: str) -> str:
 
 
 def main() -> None:
-    """Write all pages."""
+    """Write README and docs."""
     for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]:
         path.write_text(generated(path.read_text()))
 

@@ -200,9 +200,9 @@ class _Log:
     def still_valid(
         self, binding: LogBinding, known: PartitionOffsets, ends: PartitionOffsets
     ) -> PartitionOffsets:
-        """Say where to go on: without queues that are not read any more, and with new partitions.
+        """Return the offsets to read from: without queues that are not read any more, with new partitions.
 
-        A partition that was made again, and so ends before what was read, is read from 0.
+        A partition that was created again, and so ends before what was read, is read from 0.
         """
         kept = {queue: dict(known.partitions(queue)) for queue in self._options.queue}
         for queue, partitions in kept.items():
@@ -219,7 +219,7 @@ class _Log:
     def _with_new_partitions(
         self, binding: LogBinding, known: PartitionOffsets, ends: PartitionOffsets
     ) -> PartitionOffsets:
-        """Add partitions that were made since, from their beginnings."""
+        """Add partitions that were created since, from their beginnings."""
         beginnings = {queue: binding.beginnings(queue) for queue in known.queues_behind(ends)}
         return known.with_missing(PartitionOffsets(beginnings))
 
@@ -269,7 +269,7 @@ class _Log:
             yield from binding.read(part.queue, part.partition, max(part.first, beginning), part.last)
 
     def _still_there(self, wanted: OffsetRange, beginning: int | None) -> OffsetRange:
-        """Return what is left of a range if retention was faster, or the log was made again."""
+        """Return what is left of a range if retention was faster, or the log was created again."""
         first, last = wanted.first, wanted.last
         if beginning is None:
             self._report_data_loss(wanted.queue, wanted.partition, "is gone")
