@@ -1,4 +1,4 @@
-"""`format("babelqueue")`: Spark's doors to the readers and writers."""
+"""`format("babelqueue")`: how Spark gets readers and writers."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from babelqueue_spark.source.stream import QueueStreamReader
 
 
 class BabelQueueDataSource(DataSource):
-    """Message queues as Spark data: `spark.read`, `spark.readStream`, `df.write`, `df.writeStream`."""
+    """Serves `spark.read`, `spark.readStream`, `df.write` and `df.writeStream` for message queues."""
 
     @classmethod
     def name(cls) -> str:
-        """The short name for `format(…)`."""
+        """Return the short name for `format(…)`."""
         return "babelqueue"
 
     def schema(self) -> StructType:
-        """All columns a read gives; `.schema(…)` on the reader may ask for fewer."""
+        """Return all columns of a read; `.schema(…)` on the reader may ask for fewer."""
         read_options(self.options)
         return SCHEMA
 

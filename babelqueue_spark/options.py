@@ -1,4 +1,4 @@
-"""The options of design and documentation: names, types, defaults, and errors that help."""
+"""The connector's options: one table, from which parsing, errors and the README's table are made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -24,8 +24,7 @@ from babelqueue_spark.bindings import (
 from babelqueue_spark.bindings.contract import DeadLetterStyle
 from babelqueue_spark.bindings.options import byte_size, flag, seconds
 from babelqueue_spark.errors import OptionError
-
-T = TypeVar("T")
+from babelqueue_spark.secrets import is_reference, resolve
 
 Offsets = str | dict[str, dict[int, int]]
 
@@ -52,7 +51,7 @@ def _queues(text: str) -> tuple[str, ...]:
 
 
 def _location(text: str) -> str:
-    """A path made absolute on the driver, since executors may run elsewhere; URLs as they are."""
+    """Make a path absolute on the driver, since executors may run elsewhere; keep a URL as it is."""
     return text if ":" in text.partition("/")[0] else str(Path(text).absolute())
 
 
@@ -71,54 +70,214 @@ def _offsets(text: str) -> Offsets:
         raise ValueError("""'earliest', 'latest', or JSON such as {"orders": {"0": 23, "1": -2}}""") from None
 
 
-PARSERS: dict[str, Callable[[str], Any]] = {
-    "broker": lambda text: text.strip().lower(),
-    "url": str,
-    "queue": _queues,
-    "journalLocation": _location,
-    "journalRetention": seconds,
-    "maxMessagesPerTrigger": _count,
-    "maxBytesPerTrigger": byte_size,
-    "maxFetchTime": seconds,
-    "numPartitions": _count,
-    "visibilityTimeout": seconds,
-    "deadLetterStyle": _style,
-    "deadLetterQueue": str,
-    "txnAppId": str,
-    "txnVersion": _version,
-    "failOnDataLoss": flag,
-    "allowEmptyListData": flag,
-    "startingOffsets": _offsets,
-    "endingOffsets": _offsets,
-}
-_CANONICAL = {name.lower(): name for name in PARSERS}
-_READ_ONLY = {
-    "journalLocation", "journalRetention", "maxMessagesPerTrigger", "maxBytesPerTrigger", "maxFetchTime",
-    "numPartitions", "visibilityTimeout", "failOnDataLoss", "allowEmptyListData", "startingOffsets",
-    "endingOffsets",
-}  # fmt: skip
-_WRITE_ONLY = {"deadLetterStyle", "deadLetterQueue", "txnAppId", "txnVersion"}
+def _broker_name(text: str) -> str:
+    return text.strip().lower()
+
+
+On = Literal["both", "reads", "stream reads", "Kafka", "writes", "batch writes"]
+_ON_READS: tuple[On, ...] = ("both", "reads", "stream reads", "Kafka")
+_ON_WRITES: tuple[On, ...] = ("both", "writes", "batch writes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One option of the connector: its parser, its field of `Options`, and its row in the README.
+
+    Attributes:
+        name: as documented; users may write it in any case.
+        parse: makes a value of the text; its `ValueError` says what the option takes.
+        field: the field of `Options` that holds the value.
+        on: what the option is for; all options for Kafka are for reads.
+        doc: meaning, in Markdown.
+        default: text that is parsed when the option is not given; None leaves the field as `Options` has it.
+        default_doc: what the README says of the default; None shows `default`.
+    """
+
+    name: str
+    parse: Callable[[str], Any]
+    field: str
+    on: On
+    doc: str
+    default: str | None = None
+    default_doc: str | None = None
+
+    def value(self, text: str) -> Any:
+        """Parse the text; `OptionError` says what the option takes."""
+        try:
+            return self.parse(text)
+        except ValueError as error:
+            shown = "" if self.name == "url" else f" '{text}'"
+            raise OptionError(f"option '{self.name}' has the value{shown}, but takes {error}") from None
+
+
+OPTIONS = (
+    Option(
+        name="url",
+        parse=str,
+        field="url",
+        on="both",
+        default_doc="required",
+        doc="the broker: `redis://…`, `amqp://…`, `sqs://REGION`, `pulsar://…`, `artemis://…`, `kafka://…`, "
+        "`Endpoint=sb://…` or `sb://NAMESPACE…` (Service Bus), `sqlite:////path`, "
+        "`postgresql+psycopg://…`, `mariadb+pymysql://…`; or `env:NAME`, `file:/path` to keep it secret",
+    ),
+    Option(
+        name="broker",
+        parse=_broker_name,
+        field="broker",
+        on="both",
+        default_doc="by scheme",
+        doc="`redis`, `rabbitmq`, `sqs`, `pulsar`, `artemis`, `kafka`, `servicebus` or `sql`, where the "
+        "URL's scheme does not tell",
+    ),
+    Option(
+        name="queue",
+        parse=_queues,
+        field="queue",
+        on="both",
+        default_doc="required on reads",
+        doc="one queue, or several with commas (reads)",
+    ),
+    Option(
+        name="journalLocation",
+        parse=_location,
+        field="journal_location",
+        on="stream reads",
+        default_doc="required",
+        doc="directory or fsspec URL (`s3://…`) that driver and executors share; Kafka needs none",
+    ),
+    Option(
+        name="journalRetention",
+        parse=seconds,
+        field="journal_retention",
+        on="stream reads",
+        default="0s",
+        doc="how long committed segments stay, for replays from an older checkpoint",
+    ),
+    Option(
+        name="maxMessagesPerTrigger",
+        parse=_count,
+        field="max_messages",
+        on="stream reads",
+        default="100000",
+        doc="most messages a batch",
+    ),
+    Option(
+        name="maxBytesPerTrigger",
+        parse=byte_size,
+        field="max_bytes",
+        on="stream reads",
+        default="256m",
+        doc="most bytes of bodies a batch",
+    ),
+    Option(
+        name="maxFetchTime",
+        parse=seconds,
+        field="max_fetch_time",
+        on="stream reads",
+        default="10s",
+        doc="longest time for which a reader task claims",
+    ),
+    Option(
+        name="numPartitions",
+        parse=_count,
+        field="num_partitions",
+        on="stream reads",
+        default=str(min(os.cpu_count() or 1, 8)),
+        default_doc="cores of the driver, 8 at most",
+        doc="most parallel reader tasks; fewer when the backlog is small",
+    ),
+    Option(
+        name="visibilityTimeout",
+        parse=seconds,
+        field="visibility_timeout",
+        on="stream reads",
+        default_doc="the binding's: 90 s",
+        doc="how long a claim may stay unacknowledged; RabbitMQ, Pulsar, Artemis, Kafka and Service Bus take "
+        "none",
+    ),
+    Option(
+        name="startingOffsets",
+        parse=_offsets,
+        field="starting_offsets",
+        on="Kafka",
+        default_doc="`earliest`",
+        doc='where a query begins: `earliest`, `latest`, or JSON such as `{"orders": {"0": 23, "1": -2}}` '
+        "(-2 is earliest, -1 latest)",
+    ),
+    Option(
+        name="endingOffsets",
+        parse=_offsets,
+        field="ending_offsets",
+        on="Kafka",
+        default_doc="`latest`",
+        doc="where a batch read ends; a stream takes none",
+    ),
+    Option(
+        name="failOnDataLoss",
+        parse=flag,
+        field="fail_on_data_loss",
+        on="stream reads",
+        default="true",
+        doc="whether missing content of a journal or log fails the query",
+    ),
+    Option(
+        name="allowEmptyListData",
+        parse=flag,
+        field="allow_empty_list_data",
+        on="reads",
+        default="false",
+        doc='read PHP\'s `"data":[]` as an empty object',
+    ),
+    Option(
+        name="deadLetterStyle",
+        parse=_style,
+        field="dead_letter_style",
+        on="writes",
+        default="babelqueue",
+        doc="`babelqueue` (`<queue>.dlq`, on SQS `<queue>-dlq`) or `initphp` (see the broker's page)",
+    ),
+    Option(
+        name="deadLetterQueue",
+        parse=str,
+        field="dead_letter_queue",
+        on="writes",
+        default_doc="",
+        doc="where dead letters go, instead of the style's name",
+    ),
+    Option(
+        name="txnAppId",
+        parse=str,
+        field="txn_app_id",
+        on="batch writes",
+        default_doc="that of the stream, within `foreachBatch` on a classic session",
+        doc="a name that a repeated write has again, with `txnVersion`: its rows get the same ids, and "
+        "repeats are dropped where that is possible",
+    ),
+    Option(
+        name="txnVersion",
+        parse=_version,
+        field="txn_version",
+        on="batch writes",
+        default_doc="that of the stream, as for `txnAppId`",
+        doc="a number that a repeated write has again, with `txnAppId`",
+    ),
+)
+_BY_KEY = {option.name.lower(): option for option in OPTIONS}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options of one read or write, parsed; secrets stay references until `binding`.
+    """Parsed options of one read or write; `OPTIONS` says what each field means.
+
+    Times are seconds, sizes bytes. None means that an option was not given. Secrets stay references until
+    `binding`.
 
     Attributes:
         broker: one of `babelqueue_spark.bindings.brokers()`.
-        url: as given; may be `env:NAME` or `file:/path`.
         queue: the queues named; empty on a write whose rows name theirs.
-        journal_location: directory or fsspec URL; None on batch reads and writes.
-        journal_retention: seconds for which committed batches stay replayable.
-        max_messages, max_bytes, max_fetch_time: bounds of one trigger (messages, bytes, seconds).
-        num_partitions: most parallel claimers a trigger.
-        visibility_timeout: seconds a claim may stay unacknowledged; None = the binding's default.
-        dead_letter_style, dead_letter_queue: where dead letters go.
-        txn_app_id, txn_version: what a batch write is a repeat of, when another one had the same.
-        fail_on_data_loss: whether missing journal content fails the query.
-        allow_empty_list_data: read PHP's `"data":[]` as an empty object.
-        starting_offsets, ending_offsets: of a log: `earliest`, `latest`, or queue → partition → offset, where
-            -2 and -1 are those two; None = not given.
+        starting_offsets, ending_offsets: `earliest`, `latest`, or queue → partition → offset, where -2 and -1
+            are those two.
         given: names of the options that were given.
         client_options: what was given as `<broker>.<name>`, names in lower case.
     """
@@ -127,25 +286,25 @@ class Options:
     url: str = field(repr=False)
     queue: tuple[str, ...] = ()
     journal_location: str | None = None
-    journal_retention: float = 0.0
-    max_messages: int = 100_000
-    max_bytes: int = 256 << 20
-    max_fetch_time: float = 10.0
-    num_partitions: int = field(default_factory=lambda: min(os.cpu_count() or 1, 8))
+    journal_retention: float
+    max_messages: int
+    max_bytes: int
+    max_fetch_time: float
+    num_partitions: int
     visibility_timeout: float | None = None
-    dead_letter_style: DeadLetterStyle = "babelqueue"
+    starting_offsets: Offsets | None = None
+    ending_offsets: Offsets | None = None
+    fail_on_data_loss: bool
+    allow_empty_list_data: bool
+    dead_letter_style: DeadLetterStyle
     dead_letter_queue: str | None = None
     txn_app_id: str | None = None
     txn_version: int | None = None
-    fail_on_data_loss: bool = True
-    allow_empty_list_data: bool = False
-    starting_offsets: Offsets | None = None
-    ending_offsets: Offsets | None = None
     given: frozenset[str] = frozenset()
     client_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def queue_binding(self) -> Binding:
-        """The binding, where messages can be claimed."""
+        """Make a binding from which messages can be claimed; `OptionError` where the broker is a log."""
         binding = self.binding()
         if not isinstance(binding, Binding):
             raise OptionError(
@@ -155,7 +314,7 @@ class Options:
         return binding
 
     def binding(self) -> BaseBinding:
-        """A binding to the broker, with references to secrets resolved on this machine."""
+        """Make a binding to the broker; resolves references to secrets on this machine."""
         return create_binding(
             self.broker,
             BindingConfig(
@@ -175,16 +334,16 @@ class Options:
 
 
 def read_options(given: Mapping[str, str]) -> Options:
-    """Options of `spark.read` and `spark.readStream`; `OptionError` says what to change."""
-    options = _parse(given, forbidden=_WRITE_ONLY, door="reading")
+    """Parse the options of `spark.read` and `spark.readStream`; `OptionError` says what to change."""
+    options = _parse(given, allowed=_ON_READS, door="reading")
     if not options.queue:
         raise OptionError("option 'queue' is required: .option('queue', 'orders'), or several with commas")
     return options
 
 
 def write_options(given: Mapping[str, str]) -> Options:
-    """Options of `df.write` and `df.writeStream`; `OptionError` says what to change."""
-    options = _parse(given, forbidden=_READ_ONLY, door="writing")
+    """Parse the options of `df.write` and `df.writeStream`; `OptionError` says what to change."""
+    options = _parse(given, allowed=_ON_WRITES, door="writing")
     if len(options.queue) > 1:
         raise OptionError("option 'queue' takes one queue on writes: name others in a 'queue' column")
     if (options.txn_app_id is None) != (options.txn_version is None):
@@ -192,36 +351,20 @@ def write_options(given: Mapping[str, str]) -> Options:
     return options
 
 
-def _parse(given: Mapping[str, str], *, forbidden: set[str], door: str) -> Options:
+def _parse(given: Mapping[str, str], *, allowed: tuple[On, ...], door: str) -> Options:
     lowered = {key.lower(): value for key, value in given.items()}
-    values: dict[str, Any] = {}
-    for key, text in lowered.items():
-        name = _CANONICAL.get(key)
-        if name in forbidden:
-            raise OptionError(f"option '{name}' has no meaning when {door}: remove it")
-        if name is not None:
-            values[name] = _value(name, text)
-    broker = _broker(values)
-    client = _client_options(lowered, broker, forbidden)
+    values = {option.field: option.parse(option.default) for option in OPTIONS if option.default is not None}
+    found = [_BY_KEY[key] for key in lowered if key in _BY_KEY]
+    for option in found:
+        if option.on not in allowed:
+            raise OptionError(f"option '{option.name}' has no meaning when {door}: remove it")
+        values[option.field] = option.value(lowered[option.name.lower()])
+    values["broker"] = _broker(values)
     return Options(
-        broker=broker,
-        given=frozenset(values),
-        client_options=client,
-        **{_field(name): value for name, value in values.items() if name != "broker"},
+        given=frozenset(option.name for option in found),
+        client_options=_client_options(lowered, values["broker"], allowed),
+        **values,
     )
-
-
-def _value(name: str, text: str) -> Any:
-    try:
-        return PARSERS[name](text)
-    except ValueError as error:
-        shown = "" if name == "url" else f" '{text}'"
-        raise OptionError(f"option '{name}' has the value{shown}, but takes {error}") from None
-
-
-def _field(name: str) -> str:
-    snake = re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
-    return snake.removesuffix("_per_trigger")
 
 
 def _broker(values: Mapping[str, Any]) -> str:
@@ -237,47 +380,20 @@ def _broker(values: Mapping[str, Any]) -> str:
     return str(named)
 
 
-def _client_options(lowered: Mapping[str, str], broker: str, forbidden: set[str]) -> dict[str, str]:
+def _client_options(lowered: Mapping[str, str], broker: str, allowed: tuple[On, ...]) -> dict[str, str]:
     client = {}
     for key, text in lowered.items():
-        if key in _CANONICAL or key in _SPARK_OWN:
+        if key in _BY_KEY or key in _SPARK_OWN:
             continue
         prefix, dot, name = key.partition(".")
-        if dot and prefix == broker:
-            client[name] = text
-            continue
-        raise OptionError(_unknown(key, broker, [name for name in PARSERS if name not in forbidden]))
+        if not dot or prefix != broker:
+            known = [option.name for option in OPTIONS if option.on in allowed]
+            raise OptionError(_unknown(key, broker, known))
+        client[name] = text
     return client
 
 
 def _unknown(key: str, broker: str, names: list[str]) -> str:
     nearest = difflib.get_close_matches(key, [name.lower() for name in names], n=1, cutoff=0.5)
-    hint = f": did you mean '{_CANONICAL[nearest[0]]}'?" if nearest else f": known are {', '.join(names)}"
+    hint = f": did you mean '{_BY_KEY[nearest[0]].name}'?" if nearest else f": known are {', '.join(names)}"
     return f"option '{key}' is unknown{hint} (the client's own options are given as '{broker}.<name>')"
-
-
-def is_reference(value: str) -> bool:
-    """Whether `resolve` gives another text than the value itself."""
-    kind, separator, _ = value.partition(":")
-    return bool(separator) and kind in ("env", "file")
-
-
-def resolve(value: str, name: str) -> str:
-    """The value itself, or what `env:NAME` or `file:/path` refers to on this machine."""
-    if not is_reference(value):
-        return value
-    kind, _, target = value.partition(":")
-    if kind == "env":
-        if target not in os.environ:
-            raise OptionError(
-                f"option '{name}' refers to the environment variable {target}, which is not set on this "
-                "machine: set it for the driver and for the executors (spark.executorEnv)"
-            )
-        return os.environ[target]
-    try:
-        return Path(target).read_text().strip()
-    except OSError as error:
-        raise OptionError(
-            f"option '{name}' refers to the file {target}, which cannot be read ({error.strerror}): "
-            "it must exist on the driver and on the executors"
-        ) from None

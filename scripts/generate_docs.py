@@ -1,4 +1,4 @@
-"""Write the generated parts of the docs: from `<!-- generated: NAME -->` to `<!-- end -->`."""
+"""Write the generated parts of README and docs: from `<!-- generated: NAME -->` to `<!-- end -->`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from importlib import import_module
 from pathlib import Path
 
 from babelqueue_spark.bindings import BINDINGS, binding_class
+from babelqueue_spark.options import OPTIONS, Option
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
 PART = re.compile(r"(<!-- generated: ([\w ]+) -->\n).*?(<!-- end -->)", re.S)
 ENTRY = re.compile(r"(.+?)(?: \((.+?)\))?: (.+)")
 
 
 def capabilities() -> str:
-    """A row a broker, a column a capability."""
+    """Make a table of capabilities: a row for each broker."""
     heads = ("broker", "extra", "delay", "browse", "order", "key", "headers")
     heads += ("durable receipts", "publish once", "native dead letters")
     rows = []
@@ -32,14 +33,14 @@ def capabilities() -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown."""
+    """Make a table in Markdown."""
     lines = [[cell.replace("|", r"\|") for cell in row] for row in (heads, *rows)]
     first, *others = [f"| {' | '.join(cells)} |" for cells in lines]
     return "\n".join([first, "|---" * len(heads) + "|", *others])
 
 
 def longest(delay: int | None) -> str:
-    """A longest delay of so many milliseconds."""
+    """Say a longest delay, given in milliseconds, in words."""
     if not delay:
         return "any" if delay is None else "none"
     seconds = delay // 1000
@@ -47,13 +48,13 @@ def longest(delay: int | None) -> str:
 
 
 def features(broker: str) -> str:
-    """A row a feature of a broker."""
+    """Make a table of a broker's features."""
     rows = [(name, meaning) for name, _, meaning in entries(broker, "Features")]
     return table(("feature", binding_class(broker).title), rows)
 
 
 def options(broker: str) -> str:
-    """A row an option of a broker, or several that belong together."""
+    """Make a table of a broker's options; those that belong together share a row."""
     rows = [
         (", ".join(f"`{broker}.{name}`" for name in names.split(", ")), default, meaning)
         for names, default, meaning in entries(broker, "Options")
@@ -61,8 +62,20 @@ def options(broker: str) -> str:
     return table(("option", "default", "meaning"), rows)
 
 
+def connector() -> str:
+    """Make a table of the connector's options, with a row for all of the brokers' clients."""
+    rows = [(f"`{each.name}`", each.on, each.doc, default_of(each)) for each in OPTIONS]
+    meaning = "passed to the broker's client, see its page; may be `env:NAME` or `file:/path` too"
+    return table(("option", "for", "meaning", "default"), [*rows, ("`<broker>.<name>`", "both", meaning, "")])
+
+
+def default_of(option: Option) -> str:
+    """Say the default of an option."""
+    return f"`{option.default}`" if option.default_doc is None else option.default_doc
+
+
 def entries(broker: str, section: str) -> list[tuple[str, str, str]]:
-    """Names, default and meaning of each entry in a section of a binding's docstring."""
+    """Find names, default and meaning of each entry in a section of a binding's docstring."""
     docstring = import_module(f"babelqueue_spark.bindings.{broker}").__doc__ or ""
     text = re.findall(rf"^{section}.*:\n((?:    .*\n)+)", docstring, re.M)[0]
     lines = re.sub(r"\n {8}", " ", text).splitlines()
@@ -70,7 +83,7 @@ def entries(broker: str, section: str) -> list[tuple[str, str, str]]:
 
 
 def job(name: str) -> str:
-    """What `--help` of a job says of it."""
+    """Return what `--help` of a job says."""
     text = inspect.cleandoc(import_module(f"babelqueue_spark.jobs.{name}").__doc__ or "")
     return re.sub(
         r"(?:^    .*\n?)+", lambda match: f"```sh\n{inspect.cleandoc(match[0])}\n```\n", text, flags=re.M
@@ -81,24 +94,25 @@ PARTS: dict[str, Callable[..., str]] = {
     "capabilities": capabilities,
     "features": features,
     "options": options,
+    "connector": connector,
     "job": job,
 }
 
 
 def part(name: str) -> str:
-    """A generated part, by what its marker says."""
+    """Generate the part that a marker names."""
     kind, *of = name.split()
     return PARTS[kind](*of)
 
 
 def generated(page: str) -> str:
-    """A page with its generated parts made anew."""
+    """Return a page with its generated parts as they are now."""
     return PART.sub(lambda match: f"{match[1]}\n{part(match[2]).strip()}\n\n{match[3]}", page)
 
 
 def main() -> None:
-    """Write all pages."""
-    for path in DOCS.rglob("*.md"):
+    """Write README and docs."""
+    for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]:
         path.write_text(generated(path.read_text()))
 
 

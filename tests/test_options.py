@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from babelqueue_spark.bindings import BINDINGS, BindingConfig, binding_class
 from babelqueue_spark.bindings.options import byte_size, flag, milliseconds, seconds, whole_seconds
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.options import read_options, resolve, write_options
+from babelqueue_spark.options import OPTIONS, Options, read_options, write_options
+from babelqueue_spark.secrets import resolve
 
 URL = "sqlite:////srv/queue.db"
 
@@ -66,6 +68,20 @@ def test_keys_are_case_insensitive_and_typed() -> None:
     assert (options.max_messages, options.max_bytes) == (10, 1 << 20)
     assert not options.fail_on_data_loss
     assert options.client_options == {"table": "work"}
+
+
+def test_each_field_is_made_by_one_option() -> None:
+    made = [option.field for option in OPTIONS]
+    assert sorted([*made, "given", "client_options"]) == sorted(each.name for each in fields(Options))
+
+
+def test_what_is_not_given_has_its_default() -> None:
+    options = read_options({"url": URL, "queue": "q"})
+    assert options.given == {"url", "queue"}
+    assert (options.max_messages, options.max_bytes, options.max_fetch_time) == (100_000, 256 << 20, 10)
+    assert (options.journal_retention, options.visibility_timeout) == (0, None)
+    assert (options.fail_on_data_loss, options.allow_empty_list_data) == (True, False)
+    assert write_options({"url": URL}).dead_letter_style == "babelqueue"
 
 
 @pytest.mark.parametrize(

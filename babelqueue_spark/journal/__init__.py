@@ -1,17 +1,31 @@
 """Claimed messages on shared storage, so that Spark can read again what a queue has forgotten."""
 
-from babelqueue_spark.journal.journal import CLOCK_SKEW, Holding, Identities, Journal, Segment, State
+from babelqueue_spark.deprecated import renamed
+from babelqueue_spark.journal.journal import (
+    CLOCK_SKEW,
+    AckRecord,
+    Identities,
+    Journal,
+    Segment,
+    SegmentContent,
+    SegmentState,
+    State,
+)
 from babelqueue_spark.journal.stores import FsspecStore, LocalStore, Store, open_store
 
 __all__ = [
     "CLOCK_SKEW",
+    "AckRecord",
     "FsspecStore",
-    "Holding",
     "Identities",
     "Journal",
     "LocalStore",
     "Segment",
+    "SegmentContent",
+    "SegmentState",
     "State",
     "Store",
     "open_store",
 ]
+
+__getattr__ = renamed(__name__, {"Holding": "babelqueue_spark.journal:SegmentContent"})

@@ -1,4 +1,4 @@
-"""The columns a read gives, and how deliveries become them."""
+"""The columns of a read, and how deliveries are turned into them."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ SCHEMA = _struct(
 # PySpark 4.1 has no time zone here: it takes UTC.
 _IN_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 ENVELOPE = StructType(SCHEMA.fields[: SCHEMA.fieldNames().index("error") + 1])
-"""Those of them that a body holds."""
+"""The columns of a read that come from the body."""
 
 _DELIVERY_FIELDS = ("id", "count", "redelivered", "enqueued_at", "key")
 
 
 def check_schema(wanted: StructType) -> None:
-    """`OptionError` unless `wanted` is a subset of `SCHEMA`, with any type for `data`."""
+    """Raise `OptionError` unless `wanted` is a subset of `SCHEMA`, with any type for `data`."""
     known = {field.name: field.dataType for field in SCHEMA}
     for field in wanted:
         if field.name not in known:
@@ -95,7 +95,7 @@ def check_schema(wanted: StructType) -> None:
 
 
 def check_data(wanted: DataType) -> None:
-    """`OptionError` for a type of `data` that no JSON text has: a map of other keys than strings."""
+    """Raise `OptionError` for a type of `data` that JSON cannot have: a map whose keys are not strings."""
     if isinstance(wanted, MapType):
         if not isinstance(wanted.keyType, StringType):
             raise OptionError(
@@ -113,7 +113,7 @@ def check_data(wanted: DataType) -> None:
 def to_rows(
     deliveries: pa.RecordBatch, queue: str, binding: BaseBinding, wanted: StructType, allow_list_data: bool
 ) -> pa.RecordBatch:
-    """Deliveries as the wanted columns, a row each, in Spark's Arrow types.
+    """Turn deliveries into the wanted columns, one row each, in Spark's Arrow types.
 
     Args:
         deliveries: a `DELIVERIES` batch.
@@ -143,7 +143,7 @@ def to_rows(
 
 
 def envelope_columns(bodies: pa.Array, wanted: StructType, allow_list_data: bool) -> dict[str, pa.Array]:
-    """The columns of the envelope, `data` with its wanted type where that is not text."""
+    """Decode the columns of the envelope; `data` gets its wanted type if that is not text."""
     envelope = decode(bodies, allow_list_data=allow_list_data)
     columns = dict(zip(envelope.schema.names, envelope.columns, strict=True))
     for field in arrow_fields(wanted):
@@ -153,5 +153,5 @@ def envelope_columns(bodies: pa.Array, wanted: StructType, allow_list_data: bool
 
 
 def arrow_fields(wanted: StructType) -> list[pa.Field]:
-    """The columns in Spark's Arrow types, times in UTC."""
+    """Return the columns in Spark's Arrow types, times in UTC."""
     return list(to_arrow_schema(wanted, **_IN_UTC))

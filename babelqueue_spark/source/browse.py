@@ -1,4 +1,4 @@
-"""The batch reader: looks at queues without consuming anything."""
+"""The batch reader: browses queues, and consumes nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from babelqueue_spark.source.plan import QueueShare, check_no_offsets
 
 
 class QueueReader(DataSourceReader):
-    """One partition a queue, so that a queue's order is kept."""
+    """Reads each queue in one partition, so that its order is kept."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         if binding_class(options.broker).capabilities.browse == "none":
@@ -28,11 +28,11 @@ class QueueReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """A partition for each queue named."""
+        """Make a partition for each queue named."""
         return [QueueShare(queue) for queue in self._options.queue]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages that are ready in one queue now."""
+        """Yield the messages that are ready in one queue now."""
         assert isinstance(partition, QueueShare)
         with self._options.binding() as binding:
             for batch in binding.browse(partition.queue):

@@ -1,7 +1,7 @@
-"""What an executor does with a partition: claim, journal, acknowledge, yield; or find it done already.
+"""Read one partition on an executor: claim, journal, acknowledge, yield; or yield what is journalled already.
 
-The order is the guarantee. Before the journal is written the broker still owns the messages and
-redelivers them; from then on the journal owns them, and redeliveries of them are recognised.
+The order is the guarantee. Until the journal is written, the broker owns the messages and delivers them
+again if this process dies. From then on the journal owns them, and their redeliveries are recognised.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from babelqueue_spark.bindings import DELIVERIES, Binding
 from babelqueue_spark.bindings.batches import total_bytes
 from babelqueue_spark.errors import BabelQueueError, JournalError
-from babelqueue_spark.journal import CLOCK_SKEW, Holding, Identities, Journal, Segment
+from babelqueue_spark.journal import CLOCK_SKEW, Identities, Journal, Segment, SegmentContent, SegmentState
 from babelqueue_spark.options import Options
 from babelqueue_spark.source.plan import Claim
 
@@ -25,42 +25,53 @@ logger = logging.getLogger(__name__)
 
 
 def deliveries_of(claim: Claim, options: Options, journal: Journal, binding: Binding) -> list[pa.RecordBatch]:
-    """The deliveries of one partition: those in the journal, or freshly claimed ones put there."""
+    """Return the deliveries of one partition, from the journal or freshly claimed.
+
+    What is done depends on where an earlier attempt stopped, as in the README's table of kills:
+
+    - `ABSENT`, before or after its claim: claim. If another attempt journals first, its segment counts.
+    - `JOURNALLED`, before or in its acknowledge: acknowledge what it claimed.
+    - `ACKNOWLEDGED`: nothing is left to do.
+
+    Raises:
+        JournalError: the journal cannot be used, or this attempt came too late, or has to be repeated.
+    """
     segment = journal.segment(claim.batch, claim.index)
-    holding = segment.read()
-    if holding is None:
-        holding = _claim_into(segment, claim, options, journal, binding)
-        if holding is not None:
-            _settle(segment, holding, binding, connected=True)
-            return holding.fresh
-        holding = segment.read()
-    if holding is None:
+    state, content = segment.load()
+    if state is SegmentState.ABSENT:
+        claimed = _claim_into(segment, claim, options, journal, binding)
+        if claimed is not None:
+            _acknowledge_and_record(segment, claimed, binding, connected=True)
+            return claimed.fresh
+        state, content = segment.load()
+    if content is None:
         raise JournalError(
             f"journal {journal.location}: partition {claim.index} of batch {claim.batch} is being written by "
             "another attempt and cannot be read yet; the task is to be repeated"
         )
-    if not segment.acknowledged():
-        _settle(segment, holding, binding, connected=False)
-    return holding.fresh
+    if state is SegmentState.JOURNALLED:
+        _acknowledge_and_record(segment, content, binding, connected=False)
+    return content.fresh
 
 
 def _claim_into(
     segment: Segment, claim: Claim, options: Options, journal: Journal, binding: Binding
-) -> Holding | None:
-    """Claim and journal; None when another attempt was first, whose segment stands.
+) -> SegmentContent | None:
+    """Claim and journal; None if another attempt journalled first.
 
-    Claims are given back only where it is certain that the journal does not hold them: once the write
-    has begun, an error may hide a success, and they are left to lapse.
+    Claims are released only if it is certain that the journal does not hold them. Once the write has begun,
+    an error may hide a success, so they are left to lapse.
     """
     lapses_at = time.time() + binding.lease if binding.lease else 0.0
     claimed: list[pa.RecordBatch] = []
     try:
         claimed.extend(_take(claim, options, binding))
-        holding = Holding(claim.queue, claimed, _redeliveries(claimed, claim, journal, binding), lapses_at)
+        redelivered = _redeliveries(claimed, claim, journal, binding)
     except BaseException:
         _release(claim.queue, claimed, binding)
         raise
-    if not segment.write(holding, DELIVERIES):
+    content = SegmentContent(claim.queue, claimed, redelivered, lapses_at)
+    if not segment.write(content, DELIVERIES):
         _release(claim.queue, claimed, binding)
         return None
     if journal.state().cleaned >= claim.batch:
@@ -70,10 +81,11 @@ def _claim_into(
             f"journal {journal.location}: batch {claim.batch} was finished by another attempt of this task, "
             "and this one came too late; its claims were given back"
         )
-    return holding
+    return content
 
 
 def _take(claim: Claim, options: Options, binding: Binding) -> Iterator[pa.RecordBatch]:
+    """Claim up to the bounds of the partition, for at most `maxFetchTime` and half of the lease."""
     started = time.monotonic()
     messages, max_bytes = claim.messages, claim.max_bytes
     while messages > 0 and max_bytes > 0:
@@ -83,7 +95,7 @@ def _take(claim: Claim, options: Options, binding: Binding) -> Iterator[pa.Recor
         yield batch
         messages -= batch.num_rows
         max_bytes -= total_bytes(batch)
-        # A claim that lapsed while this task goes on could be claimed by it again.
+        # If a claim lapsed while this task still claims, the task could claim the same message again.
         longest = binding.lease / 2 if binding.lease else options.max_fetch_time
         if time.monotonic() - started > min(options.max_fetch_time, longest):
             return
@@ -92,10 +104,10 @@ def _take(claim: Claim, options: Options, binding: Binding) -> Iterator[pa.Recor
 def _redeliveries(
     claimed: list[pa.RecordBatch], claim: Claim, journal: Journal, binding: Binding
 ) -> list[pa.BooleanArray]:
-    """For each batch a mask of the messages that are in the journal already."""
+    """Make a mask for each batch, true for messages that are journalled already."""
     known: Counter[str] = Counter()
     if any(_may_repeat(batch) for batch in claimed):
-        known = journal.redeliveries(
+        known = journal.expected_redeliveries(
             claim.committed, claim.batch, claim.index, _identities(binding), now=time.time()
         )
     if not known:
@@ -107,19 +119,19 @@ def _redeliveries(
 
 
 def _identities(binding: Binding) -> Identities:
-    """Those of the binding, and the queue, within which alone they are unique."""
+    """Put the queue in front of the binding's identities, which are unique within one queue only."""
     return lambda queue, batch: [f"{queue} {name}" for name in binding.identities(batch)]
 
 
 def _known_among(batch: pa.RecordBatch, names: list[str], known: Counter[str]) -> pa.BooleanArray:
-    """Which messages are redeliveries of known ones."""
+    """Make a mask, true for redeliveries of known messages."""
     repeatable = _repeatable(batch).to_pylist()
     found = [again and _is_known(name, known) for again, name in zip(repeatable, names, strict=True)]
     return pa.array(found, pa.bool_())
 
 
 def _is_known(name: str, known: Counter[str]) -> bool:
-    """Whether a message is among the known ones; each of those is used up by one redelivery."""
+    """Whether a message is known; each known one stands for one redelivery only."""
     known[name] -= 1
     return known[name] >= 0
 
@@ -129,46 +141,50 @@ def _may_repeat(batch: pa.RecordBatch) -> bool:
 
 
 def _repeatable(batch: pa.RecordBatch) -> pa.BooleanArray:
-    """False where the broker knows that it delivers a message for the first time."""
+    """Make a mask, false where the broker guarantees a first delivery."""
     return pc.fill_null(batch.column("redelivered"), True)
 
 
-def _settle(segment: Segment, holding: Holding, binding: Binding, *, connected: bool) -> None:
-    lost = _acknowledge(holding, binding, connected=connected)
-    repeated = holding.names(holding.redelivered, _identities(binding))
-    segment.mark_acknowledged(sum(batch.num_rows for batch in holding.claimed), lost, repeated)
+def _acknowledge_and_record(
+    segment: Segment, content: SegmentContent, binding: Binding, *, connected: bool
+) -> None:
+    """Acknowledge what the segment holds, and record it there."""
+    unacknowledged = _acknowledge(content, binding, connected=connected)
+    redelivered = content.names(content.redeliveries, _identities(binding))
+    claimed = sum(batch.num_rows for batch in content.claimed)
+    segment.mark_acknowledged(claimed, unacknowledged, redelivered)
 
 
-def _acknowledge(holding: Holding, binding: Binding, *, connected: bool) -> Counter[str]:
-    """Acknowledge what is journalled; the identities of those which the broker delivers again.
+def _acknowledge(content: SegmentContent, binding: Binding, *, connected: bool) -> Counter[str]:
+    """Acknowledge what is journalled; count the identities of messages that the broker may deliver again.
 
-    The attempt that claimed is `connected`; another one repeats the acknowledge when that died, or is not
-    done yet. While claims cannot have lapsed, what is not there any more was acknowledged by the other.
-    Where they end with the connection, they may have been on their way to somebody else by then.
+    `connected` is the attempt that claimed. Any other attempt repeats the acknowledge, because the first one
+    died or is still at it. While the lease lasts, a message that is not there was acknowledged by the first
+    one. Where claims end with the connection, the message may be on its way to another reader by then.
     """
     if not (connected or binding.capabilities.durable_receipts):
-        return holding.names(holding.claimed, _identities(binding))
+        return content.names(content.claimed, _identities(binding))
     left: list[pa.RecordBatch] = []
-    for batch in holding.claimed:
-        removed = binding.acknowledge(holding.queue, batch)
-        live = time.time() < holding.lapses_at - CLOCK_SKEW
+    for batch in content.claimed:
+        removed = binding.acknowledge(content.queue, batch)
+        live = time.time() < content.lapses_at - CLOCK_SKEW
         if not connected and binding.capabilities.connection_claims:
             left.append(batch)
         elif not live and not pc.all(removed).as_py():
             left.append(batch.filter(pc.invert(removed)))
-    lost = holding.names(left, _identities(binding))
-    if lost:
+    unacknowledged = content.names(left, _identities(binding))
+    if unacknowledged:
         logger.warning(
             "queue %s: %d messages were journalled, but not acknowledged before their claims lapsed: if they "
             "are delivered again they are recognised; raise visibilityTimeout if this happens often",
-            holding.queue,
-            lost.total(),
+            content.queue,
+            unacknowledged.total(),
         )
-    return lost
+    return unacknowledged
 
 
 def _release(queue: str, claimed: list[pa.RecordBatch], binding: Binding) -> None:
-    """Give claims back; where the broker is out of reach, they come back when their lease ends."""
+    """Release claims; if the broker is out of reach, they lapse when their lease ends."""
     try:
         for batch in claimed:
             binding.release(queue, batch)

@@ -1,4 +1,4 @@
-"""Readers of a log, which keeps what was read: Spark's offsets are the log's own, and there is no journal."""
+"""Readers of logs. A log keeps what was read: Spark's offsets are the log's own, and there is no journal."""
 
 from __future__ import annotations
 
@@ -16,23 +16,22 @@ from babelqueue_spark.bindings import LogBinding
 from babelqueue_spark.errors import BrokerError, DataLossError, LogEndedError, OptionError
 from babelqueue_spark.options import Offsets, Options
 from babelqueue_spark.rows.reading import to_rows
-from babelqueue_spark.source.pace import Pace, SupportsTriggerAvailableNow
+from babelqueue_spark.source.offsets import PartitionOffsets
+from babelqueue_spark.source.pace import Pace
+from babelqueue_spark.source.plan import WORTH_A_TASK
+from babelqueue_spark.source.spark_versions import SupportsTriggerAvailableNow, is_unlimited, max_rows
 
 logger = logging.getLogger(__name__)
 
 VERSION = 1
-_WORTH_A_PARTITION = 1000
-"""Messages below which a part of a partition is not worth a task of its own."""
 _MEANINGLESS = ("maxBytesPerTrigger", "maxFetchTime")
-_BEGINNING, _END = -2, -1
-
-Places = dict[str, dict[int, int]]
-"""Queue → partition → offset of the first message that was not read."""
+_EARLIEST, _LATEST = -2, -1
+"""Offsets that users give for the two ends of a partition, as in Spark's Kafka source."""
 
 
 @dataclass
-class Range(InputPartition):
-    """One task: messages of a partition of a log, from offset `first` up to `last`, which is not read."""
+class OffsetRange(InputPartition):
+    """Tells one task to read a partition of a log from offset `first` up to `last`, which is not read."""
 
     queue: str
     partition: int
@@ -41,7 +40,7 @@ class Range(InputPartition):
 
 
 class LogReader(DataSourceReader):
-    """Reads ranges of logs once."""
+    """Reads logs once, between two offsets."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         _check(options)
@@ -53,22 +52,23 @@ class LogReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The ranges between the starting and the ending offsets."""
+        """Divide what lies between the starting and the ending offsets."""
         with self._log.binding() as binding:
-            begin = self._log.places(binding, self._options.starting_offsets or "earliest", "earliest")
-            end = self._log.places(binding, self._options.ending_offsets or "latest", "latest")
-            return self._log.ranges(binding, begin, end)
+            start = self._log.offsets(binding, self._options.starting_offsets or "earliest", "earliest")
+            end = self._log.offsets(binding, self._options.ending_offsets or "latest", "latest")
+            return self._log.ranges(binding, start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one range."""
+        """Yield the messages of one range."""
         return self._log.read(partition)
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads logs as a stream; what a batch reads stands in Spark's offsets, so a replay reads the same.
+    """Reads logs as a stream. Spark's offsets say what a batch reads, so a replay reads the same.
 
-    Where a query without a checkpoint begins, Spark asks again when it replays the first batch. So the end of
-    that batch says where it began (`from`), and the answer is marked (`initial`) to be passed over.
+    When Spark replays the first batch of a query, it asks again for the initial offset, which may have moved.
+    So the end of that batch says where it began (`from`), and initial offsets are marked (`initial`), so that
+    `partitions` takes `from` instead.
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -79,11 +79,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._driver: LogBinding | None = None
         self._pace = Pace()
-        self._initial: Places | None = None
-        self._known: Places | None = None
+        self._initial: PartitionOffsets | None = None
+        self._known: PartitionOffsets | None = None
         self._last: dict[str, Any] | None = None
-        self._ends: Places = {}
-        self._target: Places | None = None
+        self._ends = PartitionOffsets({})
+        self._target: PartitionOffsets | None = None
 
     @property
     def _binding(self) -> LogBinding:
@@ -92,56 +92,55 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._driver
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without a checkpoint begins."""
-        return {**_offset(self._beginning()), "initial": True}
+        """Say where a query without a checkpoint begins."""
+        return {**_to_spark(self._start()), "initial": True}
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
-        """What may be read now, at most `maxMessagesPerTrigger` messages after `start`.
+        """Say up to where a batch reads: at most `maxMessagesPerTrigger` messages after `start`.
 
         Spark 4.2 passes `start` and `limit`, 4.1 neither: there the first batch has no bound.
         """
         if self._last is not None and self._target is None and self._pace.resting():
             return self._last
-        self._ends = self._log.places(self._binding, "latest")
-        known = self._known if start is None else _places(start)
-        if known is None:
-            end = self._ends
-        else:
-            known = self._log.kept(self._binding, known, self._ends)
-            end = _at_most(self._ends, self._target) if self._target is not None else self._ends
-            if type(limit).__name__ != "ReadAllAvailable":
-                end = _limited(known, end, self._options.max_messages)
-            self._pace.looked(idle=not _size(known, end))
-            end = _at_least(end, known)
-        begun = {} if start is not None and not start.get("initial") else {"from": _texts(self._beginning())}
-        self._last = {**_offset(end), **begun}
+        self._ends = self._log.offsets(self._binding, "latest")
+        known = self._known if start is None else _from_spark(start)
+        end = self._ends if known is None else self._end_after(known, unlimited=is_unlimited(limit))
+        first_batch = start is None or start.get("initial")
+        begun = {"from": self._start().to_json()} if first_batch else {}
+        self._last = {**_to_spark(end), **begun}
         return self._last
 
-    def getDefaultReadLimit(self) -> Any:
-        """At most `maxMessagesPerTrigger` a batch."""
-        from pyspark.sql.streaming.datasource import ReadMaxRows
+    def _end_after(self, known: PartitionOffsets, *, unlimited: bool) -> PartitionOffsets:
+        known = self._log.still_valid(self._binding, known, self._ends)
+        end = self._ends if self._target is None else self._ends.capped_at(self._target)
+        if not unlimited:
+            end = end.limited(known, self._options.max_messages)
+        self._pace.polled(idle=not known.size_to(end))
+        return end.at_least(known)
 
-        return ReadMaxRows(self._options.max_messages)
+    def getDefaultReadLimit(self) -> Any:
+        """Limit a batch to `maxMessagesPerTrigger`."""
+        return max_rows(self._options.max_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Remember what is there now: this query stops behind it."""
-        self._target = self._log.places(self._binding, "latest")
+        """Stop the query at what is there now."""
+        self._target = self._log.offsets(self._binding, "latest")
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """The ends of the logs when they were last looked at, and how far the stream is behind them."""
-        reached = _places(self._last) if self._last is not None else {}
-        lag = {queue: _size(reached, {queue: parts}) for queue, parts in self._ends.items()}
-        return {**_offset(self._ends), "lag": lag, "total": sum(lag.values())}
+        """Report the ends of the logs at the last poll, and how far the stream is behind them."""
+        reached = _from_spark(self._last) if self._last is not None else PartitionOffsets({})
+        lag = reached.sizes_to(self._ends)
+        return {**_to_spark(self._ends), "lag": lag, "total": sum(lag.values())}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The ranges between two offsets."""
-        begin = _parsed(end.get("from", end["offsets"])) if start.get("initial") else _places(start)
-        self._known = _places(end)
-        return self._log.ranges(self._binding, begin, self._known)
+        """Divide what lies between two offsets."""
+        begin = {"offsets": end.get("from", end["offsets"])} if start.get("initial") else start
+        self._known = _from_spark(end)
+        return self._log.ranges(self._binding, _from_spark(begin), self._known)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark has finished everything up to `end`; monitors are told."""
-        for queue, offsets in _places(end).items():
+        """Commit the offsets that Spark has finished with to the broker, where monitors see them."""
+        for queue, offsets in _from_spark(end).queues.items():
             try:
                 self._binding.commit_offsets(queue, offsets)
             except BrokerError as error:
@@ -153,13 +152,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._driver.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one range."""
+        """Yield the messages of one range."""
         return self._log.read(partition)
 
-    def _beginning(self) -> Places:
+    def _start(self) -> PartitionOffsets:
         if self._initial is None:
             wanted = self._options.starting_offsets or "earliest"
-            self._initial = self._log.places(self._binding, wanted, "earliest")
+            self._initial = self._log.offsets(self._binding, wanted, "earliest")
         return self._initial
 
     def __getstate__(self) -> dict[str, Any]:
@@ -167,7 +166,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _Log:
-    """What batch and stream share: where logs begin and end, and how ranges of them are read."""
+    """Finds offsets of the logs named, and reads ranges of them, for a batch and for a stream."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
@@ -178,60 +177,64 @@ class _Log:
         assert isinstance(binding, LogBinding)
         return binding
 
-    def places(
+    def offsets(
         self, binding: LogBinding, wanted: Offsets, others: Literal["earliest", "latest"] = "latest"
-    ) -> Places:
-        """`earliest`, `latest`, or offsets by name, and `others` for partitions that have none."""
+    ) -> PartitionOffsets:
+        """Ask the broker for the `wanted` offsets, and for `others` in partitions that have none."""
         if wanted == "earliest":
-            return {queue: binding.beginning_offsets(queue) for queue in self._options.queue}
+            return PartitionOffsets(
+                {queue: binding.beginning_offsets(queue) for queue in self._options.queue}
+            )
         if wanted == "latest":
-            return {queue: binding.end_offsets(queue) for queue in self._options.queue}
+            return PartitionOffsets({queue: binding.end_offsets(queue) for queue in self._options.queue})
         assert not isinstance(wanted, str)
         unknown = sorted(wanted.keys() - set(self._options.queue))
         if unknown:
             raise OptionError(f"offsets are given for '{unknown[0]}', which is not in option 'queue'")
-        special = {_BEGINNING: self.places(binding, "earliest"), _END: self.places(binding, "latest")}
-        found = self.places(binding, others)
-        return {
-            queue: {
-                **parts,
-                **{
-                    number: special[at][queue].get(number, 0) if at in special else at
-                    for number, at in wanted.get(queue, {}).items()
-                },
-            }
-            for queue, parts in found.items()
-        }
+        named = {_EARLIEST: self.offsets(binding, "earliest"), _LATEST: self.offsets(binding, "latest")}
+        found: dict[str, dict[int, int]] = {queue: {} for queue in self._options.queue}
+        for queue, partitions in wanted.items():
+            for number, offset in partitions.items():
+                end = named.get(offset)
+                found[queue][number] = offset if end is None else end.partitions(queue).get(number, 0)
+        return PartitionOffsets(found).with_missing(self.offsets(binding, others))
 
-    def kept(self, binding: LogBinding, known: Places, ends: Places) -> Places:
-        """`known` as far as it is asked for, with partitions that came since, and anew what was made anew."""
-        known = {queue: dict(known.get(queue, {})) for queue in self._options.queue}
-        for queue, parts in known.items():
-            if all(ends[queue].get(number, -1) >= at for number, at in parts.items()):
+    def still_valid(
+        self, binding: LogBinding, known: PartitionOffsets, ends: PartitionOffsets
+    ) -> PartitionOffsets:
+        """Return the offsets to read from: without queues that are not read any more, with new partitions.
+
+        A partition that was created again, and so ends before what was read, is read from 0.
+        """
+        kept = {queue: dict(known.partitions(queue)) for queue in self._options.queue}
+        for queue, partitions in kept.items():
+            if all(ends.partitions(queue).get(number, -1) >= offset for number, offset in partitions.items()):
                 continue
             newest = binding.high_watermarks(queue)
-            for number, at in list(parts.items()):
-                if newest.get(number, 0) < at:
-                    self._lost(queue, number, f"ends at {newest.get(number, 0)}, before {at} which was read")
-                    parts[number] = 0 if number in newest else at
-        return self._completed(binding, known, ends)
+            for number, offset in list(partitions.items()):
+                last = newest.get(number, 0)
+                if last < offset:
+                    self._report_data_loss(queue, number, f"ends at {last}, before {offset} which was read")
+                    partitions[number] = 0 if number in newest else offset
+        return self._with_new_partitions(binding, PartitionOffsets(kept), ends)
 
-    def _completed(self, binding: LogBinding, known: Places, ends: Places) -> Places:
-        """`known` with the partitions that came since, from their beginnings."""
-        news = [queue for queue, parts in ends.items() if parts.keys() - known.get(queue, {}).keys()]
-        return {
-            **known,
-            **{queue: {**binding.beginning_offsets(queue), **known.get(queue, {})} for queue in news},
-        }
+    def _with_new_partitions(
+        self, binding: LogBinding, known: PartitionOffsets, ends: PartitionOffsets
+    ) -> PartitionOffsets:
+        """Add partitions that were created since, from their beginnings."""
+        beginnings = {queue: binding.beginning_offsets(queue) for queue in known.queues_behind(ends)}
+        return known.with_missing(PartitionOffsets(beginnings))
 
-    def ranges(self, binding: LogBinding, begin: Places, end: Places) -> list[Range]:
-        """What lies between two places, in as many tasks as are worth it."""
-        begin = self._completed(binding, begin, end)
+    def ranges(
+        self, binding: LogBinding, start: PartitionOffsets, end: PartitionOffsets
+    ) -> list[OffsetRange]:
+        """Divide what lies between `start` and `end` into as many tasks as are worth it."""
+        start = self._with_new_partitions(binding, start, end)
         found = [
-            Range(queue, number, first, last)
-            for queue, parts in end.items()
-            for number, last in parts.items()
-            if (first := begin[queue].get(number, 0)) != last
+            OffsetRange(queue, number, first, last)
+            for queue, partitions in end.queues.items()
+            for number, last in partitions.items()
+            if (first := start.partitions(queue).get(number, 0)) != last
         ]
         beginnings = {queue: binding.beginning_offsets(queue) for queue in {each.queue for each in found}}
         found = [self._still_there(each, beginnings[each.queue].get(each.partition)) for each in found]
@@ -240,21 +243,21 @@ class _Log:
         return [piece for each in found for piece in _split(each, size, pieces)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Range)
+        assert isinstance(partition, OffsetRange)
         with self.binding() as binding:
-            home = binding.origin(partition.queue)
+            origin = binding.origin(partition.queue)
             for batch in self._batches(binding, partition):
-                yield to_rows(batch, home, binding, self._schema, self._options.allow_empty_list_data)
+                yield to_rows(batch, origin, binding, self._schema, self._options.allow_empty_list_data)
 
-    def _batches(self, binding: LogBinding, part: Range) -> Iterator[pa.RecordBatch]:
+    def _batches(self, binding: LogBinding, part: OffsetRange) -> Iterator[pa.RecordBatch]:
         try:
-            yield from self._what_is_left(binding, part)
+            yield from self._from_what_is_left(binding, part)
         except LogEndedError as error:
             if self._options.fail_on_data_loss:
                 raise
             logger.warning("%s; going on, because failOnDataLoss is false", error)
 
-    def _what_is_left(self, binding: LogBinding, part: Range) -> Iterator[pa.RecordBatch]:
+    def _from_what_is_left(self, binding: LogBinding, part: OffsetRange) -> Iterator[pa.RecordBatch]:
         begun = False
         try:
             for batch in binding.read(part.queue, part.partition, part.first, part.last):
@@ -267,20 +270,20 @@ class _Log:
             beginning = binding.beginning_offsets(part.queue).get(part.partition, part.last)
             yield from binding.read(part.queue, part.partition, max(part.first, beginning), part.last)
 
-    def _still_there(self, wanted: Range, beginning: int | None) -> Range:
-        """The range, or what is left of it where retention was faster, or the log was made anew."""
+    def _still_there(self, wanted: OffsetRange, beginning: int | None) -> OffsetRange:
+        """Return what is left of a range if retention was faster, or the log was created again."""
         first, last = wanted.first, wanted.last
         if beginning is None:
-            self._lost(wanted.queue, wanted.partition, "is gone")
+            self._report_data_loss(wanted.queue, wanted.partition, "is gone")
             return replace(wanted, first=last)
         if first < beginning:
-            self._lost(wanted.queue, wanted.partition, f"begins at {beginning}, after {first}")
+            self._report_data_loss(wanted.queue, wanted.partition, f"begins at {beginning}, after {first}")
         return replace(wanted, first=min(last, beginning if first > last else max(first, beginning)))
 
-    def _lost(self, queue: str, number: int, what: str) -> None:
+    def _report_data_loss(self, queue: str, number: int, what: str) -> None:
         message = (
             f"queue '{queue}': partition {number} {what}: retention was faster than the reader, or the log "
-            "was made anew"
+            "was deleted and created again"
         )
         if self._options.fail_on_data_loss:
             raise DataLossError(f"{message}. Set failOnDataLoss to false to go on with what is left")
@@ -296,73 +299,23 @@ def _check(options: Options) -> None:
         )
 
 
-def _split(whole: Range, total: int, pieces: int) -> Iterator[Range]:
-    """A range in its share of the pieces that all ranges are cut into; nothing of an empty one."""
+def _split(whole: OffsetRange, total: int, pieces: int) -> Iterator[OffsetRange]:
+    """Cut a range into its share of `pieces`, of which all ranges of `total` messages get theirs.
+
+    An empty range gives none.
+    """
     size = whole.last - whole.first
     if size <= 0:
         return
-    share = max(1, min(round(pieces * size / total), size // _WORTH_A_PARTITION))
+    share = max(1, min(round(pieces * size / total), size // WORTH_A_TASK))
     edges = [whole.first + size * piece // share for piece in range(share + 1)]
     for first, last in pairwise(edges):
-        yield Range(whole.queue, whole.partition, first, last)
+        yield OffsetRange(whole.queue, whole.partition, first, last)
 
 
-def _limited(begin: Places, end: Places, messages: int) -> Places:
-    """`end`, nearer where more than so many messages lie before it: each partition gives its share."""
-    total = _size(begin, end)
-    if total <= messages:
-        return end
-    return {
-        queue: {
-            number: first + min(last - first, max(1, messages * (last - first) // total))
-            if last > (first := begin.get(queue, {}).get(number, 0))
-            else last
-            for number, last in parts.items()
-        }
-        for queue, parts in end.items()
-    }
+def _to_spark(offsets: PartitionOffsets) -> dict[str, Any]:
+    return {"version": VERSION, "offsets": offsets.to_json()}
 
 
-def _size(begin: Places, end: Places) -> int:
-    """Messages between two places, and gaps."""
-    return sum(
-        max(0, last - begin.get(queue, {}).get(number, 0))
-        for queue, parts in end.items()
-        for number, last in parts.items()
-    )
-
-
-def _at_most(places: Places, bound: Places) -> Places:
-    """The nearer of two places; partitions that the bound has not are left out."""
-    return {
-        queue: {
-            number: min(at, bound[queue][number]) for number, at in parts.items() if number in bound[queue]
-        }
-        for queue, parts in places.items()
-        if queue in bound
-    }
-
-
-def _at_least(places: Places, known: Places) -> Places:
-    """The further of two places, for the partitions that are known."""
-    return {
-        queue: {number: max(at, places.get(queue, {}).get(number, 0)) for number, at in parts.items()}
-        for queue, parts in known.items()
-    }
-
-
-def _offset(places: Places) -> dict[str, Any]:
-    return {"version": VERSION, "offsets": _texts(places)}
-
-
-def _texts(places: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
-    """As JSON has it, where keys are text."""
-    return {queue: {str(number): at for number, at in parts.items()} for queue, parts in places.items()}
-
-
-def _parsed(texts: Mapping[str, Mapping[str, int]]) -> Places:
-    return {queue: {int(number): at for number, at in parts.items()} for queue, parts in texts.items()}
-
-
-def _places(offset: Mapping[str, Any]) -> Places:
-    return _parsed(offset["offsets"])
+def _from_spark(offset: Mapping[str, Any]) -> PartitionOffsets:
+    return PartitionOffsets.from_json(offset["offsets"])

@@ -1,4 +1,4 @@
-"""How much of which queue one trigger reads: the plan that stands in Spark's offset and in the journal."""
+"""Plan how much of which queue one trigger reads; the plan is kept in Spark's offset and in the journal."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from pyspark.sql.datasource import InputPartition
 
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.options import Options
+from babelqueue_spark.source.spark_versions import ADMISSION_CONTROL
 
 VERSION = 1
-_WORTH_A_PARTITION = 1000
-"""Messages below which another claimer costs more than it brings."""
+WORTH_A_TASK = 1000
+"""Messages that are worth a reader task of their own; below, another task costs more than it saves."""
 
 
 def check_no_offsets(options: Options) -> None:
-    """`OptionError` where offsets are given, which queues have not."""
+    """Raise `OptionError` if offsets were given; a queue has none."""
     given = next((name for name in ("startingOffsets", "endingOffsets") if name in options.given), None)
     if given:
         raise OptionError(f"option '{given}' has no meaning for broker '{options.broker}': remove it")
@@ -25,7 +26,7 @@ def check_no_offsets(options: Options) -> None:
 
 @dataclass
 class Claim(InputPartition):
-    """One partition of one batch: what an executor claims, or finds claimed in the journal.
+    """Tells one reader task what to claim, unless the journal has its segment already.
 
     Attributes:
         batch: number of the journal's batch.
@@ -33,7 +34,7 @@ class Claim(InputPartition):
         queue: physical queue.
         messages: most messages to claim.
         max_bytes: most bytes of bodies to claim (one message may exceed it).
-        committed: batches up to this one are finished with.
+        committed: last batch that Spark has finished.
     """
 
     batch: int
@@ -46,32 +47,47 @@ class Claim(InputPartition):
 
 @dataclass
 class QueueShare(InputPartition):
-    """One partition of a batch read: a queue to browse."""
+    """Tells one task of a batch read which queue to browse."""
 
     queue: str
 
 
 def offset(journal: str, batch: int, **plan: Any) -> dict[str, Any]:
-    """What Spark keeps of a batch; holds no receipt and no secret."""
+    """Make the offset that Spark keeps of a batch; it holds no receipt and no secret."""
     return {"version": VERSION, "journal": journal, "batch": batch, **plan}
 
 
+def budget_of(options: Options, *, first: bool, unlimited: bool) -> int | None:
+    """Return the most messages of one batch; None is the whole backlog.
+
+    Args:
+        options: the bounds of a trigger.
+        first: whether this is the first batch that the query plans. Without admission control, Spark ends
+            `availableNow` after it, so it has no bound unless the user set one.
+        unlimited: whether Spark asks for the whole backlog.
+    """
+    bounded = "maxMessagesPerTrigger" in options.given
+    if unlimited or (first and not bounded and not ADMISSION_CONTROL):
+        return None
+    return options.max_messages
+
+
 def plan_reads(backlog: Mapping[str, int], options: Options, budget: int | None) -> list[dict[str, Any]]:
-    """How many messages each queue gives, and to how many claimers.
+    """Plan how many messages each queue gives, to how many reader tasks.
 
     Args:
         backlog: queue → messages ready.
-        options: bounds of a trigger.
-        budget: most messages in all; None = the whole backlog, in partitions of the usual size.
+        options: the bounds of a trigger.
+        budget: most messages in all; None plans the whole backlog, in partitions of the usual size.
 
     Returns:
-        One dict per queue that gives anything: queue, partitions, messages, bytes (both in all).
+        A dict for each queue that gives messages: queue, partitions, messages and bytes (of all partitions).
     """
     shares = _fair_shares(backlog, budget)
     usual = -(-options.max_messages // options.num_partitions)
     reads = []
     for queue, messages in shares.items():
-        partitions = min(options.num_partitions, -(-messages // _WORTH_A_PARTITION))
+        partitions = min(options.num_partitions, -(-messages // WORTH_A_TASK))
         max_bytes = options.max_bytes * messages // sum(shares.values())
         if budget is None:
             partitions = max(partitions, -(-messages // usual))
@@ -92,7 +108,7 @@ def _fair_shares(backlog: Mapping[str, int], budget: int | None) -> dict[str, in
 
 
 def claims(plan: Mapping[str, Any], committed: int) -> list[Claim]:
-    """The partitions of a planned batch, the same ones each time."""
+    """Divide a planned batch into partitions; a repeated call makes the same ones."""
     found: list[Claim] = []
     for read in plan.get("reads", []):
         partitions = read["partitions"]

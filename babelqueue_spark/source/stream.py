@@ -1,10 +1,9 @@
-"""The stream reader: plans batches on the driver, reads them from queue and journal on executors."""
+"""The stream reader of queues: the driver plans batches, executors read them through the journal."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,8 +17,10 @@ from babelqueue_spark.journal import Journal
 from babelqueue_spark.options import Options
 from babelqueue_spark.rows.reading import to_rows
 from babelqueue_spark.source.claiming import deliveries_of
-from babelqueue_spark.source.pace import Pace, SupportsTriggerAvailableNow
-from babelqueue_spark.source.plan import Claim, check_no_offsets, claims, offset, plan_reads
+from babelqueue_spark.source.drain import Drain
+from babelqueue_spark.source.pace import Pace
+from babelqueue_spark.source.plan import Claim, budget_of, check_no_offsets, claims, offset, plan_reads
+from babelqueue_spark.source.spark_versions import SupportsTriggerAvailableNow, is_unlimited, max_rows
 
 logger = logging.getLogger(__name__)
 
@@ -51,37 +52,34 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner
 
     def initialOffset(self) -> dict[str, Any]:
-        """The end of what Spark has proved committed, as the journal knows it."""
+        """Return the last batch that Spark has finished, as the journal knows it."""
         return self._planning.initial_offset()
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
-        """The next planned batch, or `start` when the queues are empty.
+        """Plan the next batch; return `start` if the queues are empty.
 
         Spark 4.2 passes `start` and `limit`, 4.1 neither.
         """
-        unlimited = type(limit).__name__ == "ReadAllAvailable"
-        return self._planning.latest_offset(start, unlimited=unlimited)
+        return self._planning.latest_offset(start, unlimited=is_unlimited(limit))
 
     def getDefaultReadLimit(self) -> Any:
-        """At most `maxMessagesPerTrigger` a batch."""
-        from pyspark.sql.streaming.datasource import ReadMaxRows
-
-        return ReadMaxRows(self._options.max_messages)
+        """Limit a batch to `maxMessagesPerTrigger`."""
+        return max_rows(self._options.max_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Remember how much is there now: this query stops after so many messages."""
-        self._planning.drain_what_is_there()
+        """Stop the query after as many messages as are there now."""
+        self._planning.start_draining()
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """The backlog of each queue when it was last looked at, for the query progress."""
+        """Report the backlog of each queue at the last poll, for the query progress."""
         return {"backlog": self._planning.backlog, "total": sum(self._planning.backlog.values())}
 
     def partitions(self, start: Any, end: Any) -> Sequence[InputPartition]:
-        """The claims of the batches after `start` up to `end`, the same ones on each replay."""
+        """Divide the batches after `start` up to `end` into claims; a replay makes the same ones."""
         return self._planning.partitions(start, end)
 
     def commit(self, end: Any) -> None:
-        """Spark has finished everything up to `end`: its segments may go."""
+        """Record that Spark has finished everything up to `end`; its segments may be deleted."""
         self._planning.commit(end)
 
     def stop(self) -> None:
@@ -90,7 +88,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planner.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Claim, journal, acknowledge, yield; a replay yields what the journal holds."""
+        """Claim, journal, acknowledge and yield; a replay yields what the journal holds."""
         assert isinstance(partition, Claim)
         journal = Journal(str(self._options.journal_location))
         with self._options.queue_binding() as binding:
@@ -109,7 +107,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _Planner:
-    """The driver's side: owns the journal, asks for backlogs, numbers the batches."""
+    """The driver's side: owns the journal, commits what Spark proves finished, and numbers the batches."""
 
     def __init__(self, options: Options) -> None:
         self.backlog: dict[str, int] = dict.fromkeys(options.queue, 0)
@@ -120,72 +118,33 @@ class _Planner:
         self._end: dict[str, Any] | None = None
         self._committed = 0
         self._first_plan = True
-        self._target: dict[str, int] | None = None
-        self._planned_here: set[int] = set()
+        self._drain = Drain(self._journal)
         self._pace = Pace()
 
     def close(self) -> None:
         self._binding.close()
 
     def initial_offset(self) -> dict[str, Any]:
-        return offset(self._journal.identity, self._journal.state().committed)
+        return offset(self._journal.id, self._journal.state().committed)
 
-    def drain_what_is_there(self) -> None:
-        self._look()
-        self._target = dict(self.backlog)
+    def start_draining(self) -> None:
+        self._poll()
+        self._drain.start(self.backlog)
 
     def latest_offset(self, start: dict[str, Any] | None, *, unlimited: bool) -> dict[str, Any]:
         self._own()
         known = start or self._end or self._last_planned()
-        if self._target is None and self._pace.resting():
+        if not self._drain.active and self._pace.resting():
             return known
         self._journal.check_owner()
         known = self._not_cleaned(known)
-        self._settle(known, proved=start is not None or self._end is not None)
-        planned = self._journal.plan(int(known["batch"]) + 1)
-        if planned is None:
-            planned = self._plan_next(int(known["batch"]) + 1, self._budget(unlimited))
-        self._pace.looked(idle=planned is None)
+        self._drain.finished(known)
+        if start is not None or self._end is not None:
+            self._commit_proved(int(known["batch"]))
+        batch = int(known["batch"]) + 1
+        planned = self._journal.plan(batch) or self._plan_next(batch, unlimited=unlimited)
+        self._pace.polled(idle=planned is None)
         return planned or known
-
-    def _last_planned(self) -> dict[str, Any]:
-        last = self._journal.last_planned()
-        return self._journal.plan(last) or offset(self._journal.identity, last)
-
-    def _settle(self, known: dict[str, Any], *, proved: bool) -> None:
-        """Being asked what follows a batch proves that Spark has finished it."""
-        batch = int(known["batch"])
-        if self._target is not None and batch in self._planned_here:
-            self._planned_here.discard(batch)
-            self._target = self._still_to_drain(self._target, known)
-        if proved and batch > self._committed:
-            self._journal.commit(batch, self._options.journal_retention)
-            self._committed = batch
-
-    def _still_to_drain(self, target: dict[str, int], plan: dict[str, Any]) -> dict[str, int]:
-        """The target less what the batch really claimed; nothing when it claimed nothing."""
-        claimed: Counter[str] = Counter()
-        for claim in claims(plan, committed=0):
-            claimed[claim.queue] += self._journal.segment(claim.batch, claim.index).mark().get("claimed", 0)
-        if not claimed.total():
-            return dict.fromkeys(target, 0)
-        return {queue: max(0, count - claimed[queue]) for queue, count in target.items()}
-
-    def _plan_next(self, batch: int, budget: int | None) -> dict[str, Any] | None:
-        self._look()
-        reads = plan_reads(self._readable(), self._options, budget)
-        if not reads:
-            return None
-        self._first_plan = False
-        self._planned_here.add(batch)
-        plan = offset(
-            self._journal.identity,
-            batch,
-            reads=reads,
-            backlog=dict(self.backlog),
-            planned_at=round(time.time(), 3),
-        )
-        return self._journal.record_plan(batch, plan)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Claim]:
         self._own()
@@ -195,8 +154,8 @@ class _Planner:
         state = self._journal.state()
         for batch in range(int(start["batch"]) + 1, int(end["batch"]) + 1):
             plan = self._journal.plan(batch)
-            if plan is None or batch <= state.cleaned or end["journal"] != self._journal.identity:
-                self._lost(batch)
+            if plan is None or batch <= state.cleaned or end["journal"] != self._journal.id:
+                self._report_data_loss(batch)
                 continue
             found.extend(claims(plan, state.committed))
         return found
@@ -206,21 +165,33 @@ class _Planner:
         self._journal.check_owner()
         self._journal.commit(int(end["batch"]), self._options.journal_retention)
 
+    # -- ownership, and what is proved ---------------------------------------------------------------
+
     def _own(self) -> None:
         if not self._owner:
-            _ = self._journal.identity
+            _ = self._journal.id
             self._journal.take_over()
             self._owner = True
 
-    def _not_cleaned(self, start: dict[str, Any]) -> dict[str, Any]:
-        """`start`, or the end of the cleaned part when the checkpoint is older than that."""
-        cleaned = self._journal.state().cleaned
-        if start["journal"] == self._journal.identity and int(start["batch"]) >= cleaned:
-            return start
-        self._lost(int(start["batch"]) + 1)
-        return offset(self._journal.identity, max(cleaned, int(start["batch"])))
+    def _last_planned(self) -> dict[str, Any]:
+        last = self._journal.last_planned()
+        return self._journal.plan(last) or offset(self._journal.id, last)
 
-    def _lost(self, batch: int) -> None:
+    def _commit_proved(self, batch: int) -> None:
+        """Commit a batch: by asking what follows it, Spark proves that it has finished it."""
+        if batch > self._committed:
+            self._journal.commit(batch, self._options.journal_retention)
+            self._committed = batch
+
+    def _not_cleaned(self, start: dict[str, Any]) -> dict[str, Any]:
+        """Return `start`, or the last cleaned batch if the checkpoint is older than that."""
+        cleaned = self._journal.state().cleaned
+        if start["journal"] == self._journal.id and int(start["batch"]) >= cleaned:
+            return start
+        self._report_data_loss(int(start["batch"]) + 1)
+        return offset(self._journal.id, max(cleaned, int(start["batch"])))
+
+    def _report_data_loss(self, batch: int) -> None:
         message = (
             f"batch {batch} of the checkpoint is not in the journal {self._journal.location}: "
             "it was cleaned, or the journal was replaced, and its messages cannot be read again"
@@ -232,17 +203,26 @@ class _Planner:
             )
         logger.warning("%s; going on, because failOnDataLoss is false", message)
 
-    def _readable(self) -> dict[str, int]:
-        if self._target is None:
-            return self.backlog
-        return {queue: min(count, self._target[queue]) for queue, count in self.backlog.items()}
+    # -- the next batch ------------------------------------------------------------------------------
 
-    def _budget(self, unlimited: bool) -> int | None:
-        without_admission_control = not hasattr(DataSourceStreamReader, "getDefaultReadLimit")
-        bounded = "maxMessagesPerTrigger" in self._options.given
-        if without_admission_control and self._first_plan and not bounded:
-            return None
-        return None if unlimited and self._target is None else self._options.max_messages
-
-    def _look(self) -> None:
+    def _poll(self) -> None:
         self.backlog = {queue: self._binding.backlog(queue) for queue in self._options.queue}
+
+    def _plan_next(self, batch: int, *, unlimited: bool) -> dict[str, Any] | None:
+        """Plan what the queues have now; None if they are empty."""
+        self._poll()
+        unlimited = unlimited and not self._drain.active
+        budget = budget_of(self._options, first=self._first_plan, unlimited=unlimited)
+        reads = plan_reads(self._drain.capped(self.backlog), self._options, budget)
+        if not reads:
+            return None
+        self._first_plan = False
+        self._drain.planned(batch)
+        plan = offset(
+            self._journal.id,
+            batch,
+            reads=reads,
+            backlog=dict(self.backlog),
+            planned_at=round(time.time(), 3),
+        )
+        return self._journal.record_plan(batch, plan)

@@ -8,7 +8,7 @@ from typing import Any
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.redis.client import Server
 from babelqueue_spark.bindings.redis.options import RedisOptions
-from babelqueue_spark.options import resolve
+from babelqueue_spark.secrets import resolve
 from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
 
 _CLAIM, _HANDLED = b"claim:", b"handled:"

@@ -29,7 +29,7 @@ from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.sql.client import Database
 from babelqueue_spark.bindings.sql.options import SqlOptions
 from babelqueue_spark.errors import BrokerError
-from babelqueue_spark.options import resolve
+from babelqueue_spark.secrets import resolve
 from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
 
 T = TypeVar("T")

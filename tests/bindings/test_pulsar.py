@@ -404,7 +404,7 @@ class TestJournal:
         other.publish(queue, outgoing([envelope(number) for number in range(10)]))
         options = read_options({"url": pulsar_server.url, "queue": queue})
         journal = Journal(str(tmp_path))
-        _ = journal.identity
+        _ = journal.id
 
         def read(index: int, reader: PulsarBinding) -> int:
             claim = Claim(batch=1, index=index, queue=queue, messages=500, max_bytes=MIB, committed=0)
@@ -414,7 +414,7 @@ class TestJournal:
             raise ZeroDivisionError
 
         with monkeypatch.context() as dying, binding(pulsar_server) as first:
-            dying.setattr(claiming, "_settle", die)
+            dying.setattr(claiming, "_acknowledge_and_record", die)
             with pytest.raises(ZeroDivisionError):
                 read(0, first)
         assert other.claim(queue, 10, 1).num_rows == 1  # the others wait in the consumer
@@ -422,7 +422,9 @@ class TestJournal:
             assert read(0, retry) == 10
         assert pulsar_server.subscription(queue)["msgBacklog"] == 0
         assert read(1, other) == 0
-        assert journal.segment(1, 1).mark()["claimed"] == 9
+        record = journal.segment(1, 1).ack_record()
+        assert record is not None
+        assert record.claimed == 9
 
 
 class TestPrefetch:

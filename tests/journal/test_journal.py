@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,14 @@ import pytest
 from babelqueue_spark.bindings import DELIVERIES
 from babelqueue_spark.bindings.batches import deliveries
 from babelqueue_spark.errors import JournalError
-from babelqueue_spark.journal import Holding, Journal, LocalStore, open_store
+from babelqueue_spark.journal import (
+    AckRecord,
+    Journal,
+    LocalStore,
+    SegmentContent,
+    SegmentState,
+    open_store,
+)
 from babelqueue_spark.journal.journal import CLOCK_SKEW
 
 NOW = 1_000_000.0
@@ -30,12 +38,12 @@ def names(_: str, deliveries: pa.RecordBatch) -> list[str]:
 
 
 def write(journal: Journal, number: int, partition: int, *bodies: bytes, lapses_at: float = 0.0) -> bool:
-    return journal.segment(number, partition).write(holding(*bodies, lapses_at=lapses_at), DELIVERIES)
+    return journal.segment(number, partition).write(content_of(*bodies, lapses_at=lapses_at), DELIVERIES)
 
 
-def holding(*bodies: bytes, repeated: tuple[bytes, ...] = (), lapses_at: float = 0.0) -> Holding:
-    mask = pa.array([body in repeated for body in bodies], pa.bool_())
-    return Holding("orders", [batch(*bodies)], [mask], lapses_at)
+def content_of(*bodies: bytes, redelivered: tuple[bytes, ...] = (), lapses_at: float = 0.0) -> SegmentContent:
+    mask = pa.array([body in redelivered for body in bodies], pa.bool_())
+    return SegmentContent("orders", [batch(*bodies)], [mask], lapses_at)
 
 
 def read(journal: Journal, number: int, partition: int) -> list[str] | None:
@@ -69,7 +77,7 @@ def location(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
 @pytest.fixture
 def journal(location: str) -> Journal:
     made = Journal(location)
-    _ = made.identity
+    _ = made.id
     made.take_over()
     return made
 
@@ -86,16 +94,16 @@ class TestSegments:
         assert found.fresh == [batch(b"a", b"b")]
 
     def test_redeliveries_stand_in_the_segment_and_are_not_shown(self, journal: Journal) -> None:
-        held = holding(b"a", b"b", b"c", repeated=(b"b",), lapses_at=NOW)
+        held = content_of(b"a", b"b", b"c", redelivered=(b"b",), lapses_at=NOW)
         assert journal.segment(1, 0).write(held, DELIVERIES)
         found = journal.segment(1, 0).read()
         assert found is not None
         assert (found.queue, found.lapses_at) == ("orders", NOW)
         assert found.claimed == [batch(b"a", b"b", b"c")]
-        assert (found.fresh, found.redelivered) == ([batch(b"a", b"c")], [batch(b"b")])
+        assert (found.fresh, found.redeliveries) == ([batch(b"a", b"c")], [batch(b"b")])
 
     def test_empty_segment_is_written_and_stays_empty(self, journal: Journal) -> None:
-        assert journal.segment(1, 0).write(Holding("orders", [], [], 0.0), DELIVERIES)
+        assert journal.segment(1, 0).write(SegmentContent("orders", [], [], 0.0), DELIVERIES)
         assert read(journal, 1, 0) == []
         assert not write(journal, 1, 0, b"late")
 
@@ -112,22 +120,36 @@ class TestSegments:
         assert write(journal, 1, 0, b"mine")
         assert not write(journal, 1, 0, b"another's")
 
-    def test_acknowledged_mark_keeps_rows_and_lost(self, journal: Journal) -> None:
+    def test_the_state_says_how_far_an_attempt_came(self, journal: Journal) -> None:
+        segment = journal.segment(1, 0)
+        assert segment.load() == (SegmentState.ABSENT, None)
+        assert write(journal, 1, 0, b"a")
+        state, content = segment.load()
+        assert content is not None
+        assert (state, content.fresh) == (SegmentState.JOURNALLED, [batch(b"a")])
+        segment.mark_acknowledged(1)
+        assert segment.load()[0] is SegmentState.ACKNOWLEDGED
+
+    def test_an_ack_record_keeps_counts_and_what_is_unacknowledged(self, journal: Journal) -> None:
         segment = journal.segment(1, 0)
         assert not segment.acknowledged()
         segment.mark_acknowledged(3, ["a", "a", "b"])
         assert segment.acknowledged()
-        assert segment.mark() == {"claimed": 3, "lost": {"a": 2, "b": 1}, "repeated": {}}
+        assert segment.ack_record() == AckRecord(3, Counter(a=2, b=1), Counter())
+        stored = json.loads(journal._store.read("batches/0000000001/00000.ack") or b"")
+        assert stored == {"claimed": 3, "lost": {"a": 2, "b": 1}, "repeated": {}}
 
-    def test_lost_is_what_neither_of_two_attempts_could_remove(self, journal: Journal) -> None:
+    def test_unacknowledged_is_what_neither_of_two_attempts_could_remove(self, journal: Journal) -> None:
         journal.segment(1, 0).mark_acknowledged(3, ["a", "b"])
         journal.segment(1, 0).mark_acknowledged(3, ["b", "c"])
-        assert journal.segment(1, 0).mark()["lost"] == {"b": 1}
+        record = journal.segment(1, 0).ack_record()
+        assert record is not None
+        assert record.unacknowledged == {"b": 1}
 
 
 class TestRedeliveries:
     def redeliveries(self, journal: Journal, number: int = 1, partition: int = 9, after: int = 0) -> Any:
-        return journal.redeliveries(after, number, partition, names, now=NOW)
+        return journal.expected_redeliveries(after, number, partition, names, now=NOW)
 
     def test_unacknowledged_lapsed_segment_counts(self, journal: Journal) -> None:
         write(journal, 1, 0, b"a", b"b", lapses_at=NOW - 1)
@@ -137,7 +159,7 @@ class TestRedeliveries:
         write(journal, 1, 0, b"a", lapses_at=NOW + CLOCK_SKEW + 1)
         assert self.redeliveries(journal) == {}
 
-    def test_acknowledged_segment_counts_only_what_was_lost(self, journal: Journal) -> None:
+    def test_acknowledged_segment_counts_only_what_is_unacknowledged(self, journal: Journal) -> None:
         write(journal, 1, 0, b"a", b"b")
         journal.segment(1, 0).mark_acknowledged(2, ["b"])
         assert self.redeliveries(journal) == {"b": 1}
@@ -145,16 +167,20 @@ class TestRedeliveries:
     def test_recognised_redelivery_counts_no_more(self, journal: Journal) -> None:
         write(journal, 1, 0, b"b")
         journal.segment(1, 0).mark_acknowledged(1, ["b"])
-        assert journal.segment(1, 1).write(holding(b"b", repeated=(b"b",), lapses_at=NOW + 60), DELIVERIES)
+        assert journal.segment(1, 1).write(
+            content_of(b"b", redelivered=(b"b",), lapses_at=NOW + 60), DELIVERIES
+        )
         assert self.redeliveries(journal) == {}
-        journal.segment(1, 1).mark_acknowledged(1, repeated=["b"])
+        journal.segment(1, 1).mark_acknowledged(1, redelivered=["b"])
         assert self.redeliveries(journal) == {}
 
     def test_recognised_redelivery_whose_claim_lapsed_comes_once_more(self, journal: Journal) -> None:
         """Killed between the segment that recognised it and the acknowledge."""
         write(journal, 1, 0, b"b")
         journal.segment(1, 0).mark_acknowledged(1, ["b"])
-        assert journal.segment(1, 1).write(holding(b"b", repeated=(b"b",), lapses_at=NOW - 1), DELIVERIES)
+        assert journal.segment(1, 1).write(
+            content_of(b"b", redelivered=(b"b",), lapses_at=NOW - 1), DELIVERIES
+        )
         assert self.redeliveries(journal) == {"b": 1}
 
     def test_own_segment_and_committed_batches_are_left_out(self, journal: Journal) -> None:
@@ -162,11 +188,11 @@ class TestRedeliveries:
         write(journal, 2, 9, b"b")
         assert self.redeliveries(journal, number=2, after=1) == {}
 
-    def test_lost_messages_outlive_their_batch(self, journal: Journal) -> None:
+    def test_unacknowledged_messages_outlive_their_batch(self, journal: Journal) -> None:
         write(journal, 1, 0, b"a", b"b")
         journal.segment(1, 0).mark_acknowledged(2, ["a", "b"])
         write(journal, 2, 0, b"a")
-        journal.segment(2, 0).mark_acknowledged(1, repeated=["a"])
+        journal.segment(2, 0).mark_acknowledged(1, redelivered=["a"])
         journal.commit(2)
         assert self.redeliveries(journal, number=3, after=2) == {"b": 1}
 
@@ -238,14 +264,14 @@ class TestOwnership:
             journal.check_owner()
         assert "\n" not in str(caught.value)
 
-    def test_identity_stays_and_is_new_for_a_new_directory(self, journal: Journal, location: str) -> None:
-        assert Journal(location).identity == journal.identity
-        assert Journal(f"{location}-other").identity != journal.identity
+    def test_the_id_stays_and_is_new_for_a_new_directory(self, journal: Journal, location: str) -> None:
+        assert Journal(location).id == journal.id
+        assert Journal(f"{location}-other").id != journal.id
 
     def test_foreign_format_is_refused(self, journal: Journal, location: str) -> None:
         journal._store.replace("journal.json", json.dumps({"format": 99, "id": "x"}).encode())
         with pytest.raises(JournalError, match="format 99"):
-            _ = Journal(location).identity
+            _ = Journal(location).id
 
 
 def test_store_that_overwrites_is_refused(tmp_path: Path) -> None:
@@ -261,7 +287,7 @@ def test_store_that_overwrites_is_refused(tmp_path: Path) -> None:
 def test_location_that_cannot_be_written_is_a_one_line_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(JournalError, match="driver and executors can both") as caught:
-        _ = Journal(str(tmp_path / "file" / "journal")).identity
+        _ = Journal(str(tmp_path / "file" / "journal")).id
     assert "\n" not in str(caught.value)
 
 
@@ -289,11 +315,11 @@ class TestTornSegments:
         assert store.read("s.arrow") == content
 
     @pytest.mark.parametrize("content", [b"", b'{"cleaned":0,'])
-    def test_torn_commits_plans_and_marks_are_as_if_they_were_not_written(
+    def test_torn_commits_plans_and_ack_records_are_as_if_they_were_not_written(
         self, store: LocalStore, tmp_path: Path, content: bytes
     ) -> None:
         journal = Journal(str(tmp_path))
-        _ = journal.identity
+        _ = journal.id
         journal.commit(1)
         (tmp_path / "commits/0000000002").write_bytes(content)
         assert journal.state().committed == 1
@@ -307,7 +333,7 @@ class TestTornSegments:
         assert journal.record_plan(3, {"batch": 3}) == {"batch": 3}
         assert not journal.segment(3, 0).acknowledged()
         journal.segment(3, 0).mark_acknowledged(1)
-        assert journal.segment(3, 0).mark()["claimed"] == 1
+        assert journal.segment(3, 0).ack_record() == AckRecord(1, Counter(), Counter())
 
     def test_whole_file_is_never_set_aside(self, store: LocalStore, tmp_path: Path) -> None:
         content = self.whole(tmp_path)
@@ -326,3 +352,10 @@ def test_no_error_of_a_store_shows_a_login(secret: str) -> None:
     assert "checkpoint memory://bucket/x cannot be used" in str(raised.value)
     assert "cret" not in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_the_former_name_of_a_segments_content_works_with_a_warning() -> None:
+    from babelqueue_spark import journal
+
+    with pytest.warns(DeprecationWarning, match="SegmentContent"):
+        assert journal.Holding is SegmentContent

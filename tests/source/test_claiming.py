@@ -1,4 +1,4 @@
-"""One partition claimed by two attempts at once, and what becomes of claims that fail."""
+"""Attempts at one partition, at once and one after the other, and claims that fail."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def attempt(
 @pytest.fixture
 def location(tmp_path: Path) -> str:
     made = Journal(str(tmp_path / "journal"))
-    _ = made.identity
+    _ = made.id
     return made.location
 
 
@@ -93,13 +93,13 @@ def test_an_attempt_that_comes_after_the_batch_was_cleaned_gives_its_claims_back
     assert backlog(url, queue) == 500
 
 
-def test_a_second_acknowledge_does_not_take_messages_for_lost(url: str, queue: str, location: str) -> None:
-    """Killed between acknowledge and mark: the same bytes, sent again later, are a new message."""
+def test_a_second_acknowledge_leaves_nothing_unacknowledged(url: str, queue: str, location: str) -> None:
+    """Killed between acknowledge and its record: the same bytes, sent again later, are a new message."""
     bodies = [envelope(n) for n in range(3)]
     publish(url, queue, bodies)
     attempt(url, queue, location, 0)
-    [mark] = Path(location).glob("batches/*/*.ack")
-    mark.unlink()
+    [record] = Path(location).glob("batches/*/*.ack")
+    record.unlink()
     assert attempt(url, queue, location, 0) == bodies
     publish(url, queue, bodies)
     assert attempt(url, queue, location, 0, batch=2) == bodies
