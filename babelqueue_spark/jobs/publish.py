@@ -38,6 +38,7 @@ from pyspark.sql.types import StringType
 from rich.console import Console
 
 from babelqueue_spark import functions as bq
+from babelqueue_spark import publishing
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.bindings.batches import outgoing
 from babelqueue_spark.envelope import Reason, decode, validate
@@ -184,7 +185,7 @@ def _note(summary: Summary, first: int, reasons: pa.StringArray, refused: pa.Boo
 
 def _publish(binding: BaseBinding, queue: str, bodies: pa.BinaryArray, first: int) -> None:
     try:
-        binding.publish(queue, outgoing(len(bodies), body=bodies))
+        publishing.publish(binding, queue, outgoing(len(bodies), body=bodies))
     except BabelQueueError as error:
         raise JobError(
             f"{error}; some lines from {first} on may be published: go on with --start-line {first}"

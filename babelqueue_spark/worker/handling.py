@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from babelqueue_spark.options import Options
+from babelqueue_spark.publishing import publish
 from babelqueue_spark.rows.ids import IdSource
 from babelqueue_spark.worker.counts import PUBLISHED
 from babelqueue_spark.worker.deciding import Decisions, Run
@@ -220,10 +221,7 @@ class Partition:
         return self._binding.longest_delay(queue) != 0 and not self._binding.duplicate_window(queue)
 
     def _publish(self, queue: str, messages: pa.RecordBatch, stamp: IdSource) -> None:
-        can = self._binding.capabilities
-        for first in range(0, messages.num_rows, can.publish_batch):
-            marker = stamp.marker(queue, first) if can.publish_once else None
-            self._binding.publish(queue, messages.slice(first, can.publish_batch), marker=marker)
+        publish(self._binding, queue, messages, keys=stamp)
 
     def _tell(self, decisions: Decisions, posts: pa.RecordBatch) -> None:
         rows = self._rows

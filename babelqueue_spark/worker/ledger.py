@@ -72,24 +72,19 @@ class Ledger:
 
     def read(self, name: str) -> Entry | None:
         """An entry, or None when nobody has written it."""
-        content = self._store.read(self._path(name))
-        if content is None:
+        file = self._store.read_arrow(self._path(name))
+        if file is None:
             return None
-        with pa.ipc.open_file(pa.BufferReader(content)) as reader:
-            notes = json.loads(reader.schema.metadata[b"notes"])
-            [posts] = (reader.get_batch(number) for number in range(reader.num_record_batches))
-        return Entry(notes, posts.replace_schema_metadata(None))
+        [posts] = file.batches
+        return Entry(json.loads(file.metadata[b"notes"]), posts)
 
     def write(self, name: str, entry: Entry) -> Entry:
         """Write an entry, whole and durable; the one that stands afterwards, which may be another's.
 
         `JournalError` when the batch is finished: this attempt comes too late to decide anything.
         """
-        sink = pa.BufferOutputStream()
         schema = POSTS.with_metadata({"notes": json.dumps(entry.notes)})
-        with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-            writer.write_batch(entry.posts.replace_schema_metadata(schema.metadata))
-        self._store.create(self._path(name), sink.getvalue().to_pybytes())
+        self._store.create_arrow(self._path(name), [entry.posts], schema)
         if self._store.read(f"{self._folder}/{_BEGUN}") is None:
             self._store.remove(self._folder)
             raise JournalError(
