@@ -218,7 +218,7 @@ def publish_rows(given: argparse.Namespace, summary: Summary, console: Console) 
         return
     if summary.skipped and not given.skip_invalid:
         reasons = ", ".join(f"{n:,} rows {reason}" for reason, n in sorted(summary.skipped.items()))
-        raise JobError(f"{reasons}; nothing is published: mend them, or use --skip-invalid")
+        raise JobError(f"{reasons}; nothing is published: correct them, or use --skip-invalid")
     good = frame.where(reason.isNull())
     with spinner(console, f"publishing {summary.published.total():,} rows"):
         good.write.format("babelqueue").options(**options).mode("append").save()

@@ -79,7 +79,7 @@ def _encode(
         row = first_row + pc.indices_nonzero(wanted)[error.row].as_py()
         raise BabelQueueError(
             f"a row cannot be written as an envelope (row {row}: {error.field} {error.reason}): "
-            "mend it, or set its dead_letter column"
+            "correct it, or set its dead_letter column"
         ) from None
     if everything:
         return encoded
