@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +25,7 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType, StringType, Str
 from babelqueue_spark import envelope
 from babelqueue_spark.envelope.trace import trace_context as _trace_context
 from babelqueue_spark.rows.bodies import blocks_of, bodies, texts_of
+from babelqueue_spark.rows.dead_letters import dead_letter_blocks
 from babelqueue_spark.rows.ids import IdSource
 from babelqueue_spark.rows.reading import ENVELOPE, arrow_fields, check_data, envelope_columns
 
@@ -235,26 +235,16 @@ def _dead_lettered(
     dead = reason.is_valid()
     columns = envelope.decode(body)
     count = len(body)
-    block = {
-        "reason": reason,
-        "error": _given(error, count),
-        "exception": _given(exception, count),
-        "failed_at": pa.repeat(pa.scalar(datetime.now(UTC)), count),
-        "original_queue": pc.coalesce(
+    most = pc.min_element_wise(_given(attempts, count).cast(pa.int64()), _INT32_MAX, skip_nulls=False)
+    blocks = dead_letter_blocks(
+        reason,
+        original_queues=pc.coalesce(
             _given(original_queue, count), pc.struct_field(columns.column("meta"), "queue")
         ),
-        "attempts": pc.coalesce(
-            pc.min_element_wise(_given(attempts, count).cast(pa.int64()), _INT32_MAX, skip_nulls=False).cast(
-                pa.int32()
-            ),
-            columns.column("attempts"),
-            pa.scalar(0, pa.int32()),
-        ),
-        "lang": pc.fill_null(_given(lang, count), "python"),
-    }
-    fields = list(envelope.DEAD_LETTER_TYPE)
-    blocks = pa.StructArray.from_arrays(
-        [block[field.name].cast(field.type) for field in fields], fields=fields
+        attempts=pc.coalesce(most.cast(pa.int32()), columns.column("attempts"), pa.scalar(0, pa.int32())),
+        errors=error,
+        exceptions=exception,
+        langs=lang,
     )
     binary = body.cast(pa.binary())
     return pc.replace_with_mask(binary, dead, envelope.dead_letter(binary.filter(dead), blocks.filter(dead)))

@@ -40,11 +40,11 @@ worker = Worker({"url": url}, journal=folder + "/worker")
 worker.handler("urn:babel:*")(lambda message: None)
 print("handled:", worker.run(copies).acked)
 checkpoint = folder + "/handled"
-worker = Worker({"url": url}, journal=folder + "/streaming", checkpoint=checkpoint, frame_timeout=60)
+worker = Worker({"url": url}, journal=folder + "/streaming", checkpoint=checkpoint, dataframe_timeout=60)
 @worker.handler("urn:babel:orders:*")
 def answer(message):
     return Outgoing(job="urn:babel:answers:sent", data=message.data, queue="answers")
-@worker.frame_handler("urn:babel:invoices:*")
+@worker.dataframe_handler("urn:babel:invoices:*")
 def keep(frame, number):
     frame.select("job", "data").write.mode("append").parquet(folder + "/invoices")
     return frame.selectExpr("'urn:babel:invoices:kept' AS job", "data", "'kept' AS queue")

@@ -38,6 +38,7 @@ from pyspark.sql.types import StringType
 from rich.console import Console
 
 from babelqueue_spark import functions as bq
+from babelqueue_spark import publishing
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.bindings.batches import outgoing
 from babelqueue_spark.envelope import Reason, decode, validate
@@ -184,7 +185,7 @@ def _note(summary: Summary, first: int, reasons: pa.StringArray, refused: pa.Boo
 
 def _publish(binding: BaseBinding, queue: str, bodies: pa.BinaryArray, first: int) -> None:
     try:
-        binding.publish(queue, outgoing(len(bodies), body=bodies))
+        publishing.publish(binding, queue, outgoing(len(bodies), body=bodies))
     except BabelQueueError as error:
         raise JobError(
             f"{error}; some lines from {first} on may be published: go on with --start-line {first}"
@@ -217,7 +218,7 @@ def publish_rows(given: argparse.Namespace, summary: Summary, console: Console) 
         return
     if summary.skipped and not given.skip_invalid:
         reasons = ", ".join(f"{n:,} rows {reason}" for reason, n in sorted(summary.skipped.items()))
-        raise JobError(f"{reasons}; nothing is published: mend them, or use --skip-invalid")
+        raise JobError(f"{reasons}; nothing is published: correct them, or use --skip-invalid")
     good = frame.where(reason.isNull())
     with spinner(console, f"publishing {summary.published.total():,} rows"):
         good.write.format("babelqueue").options(**options).mode("append").save()

@@ -154,18 +154,13 @@ class Segment:
 
     def read(self) -> SegmentContent | None:
         """Read what was claimed, or None if no attempt has written the segment."""
-        content = self._store.read(f"{self._stem}.arrow")
-        if content is None:
+        file = self._store.read_arrow(f"{self._stem}.arrow")
+        if file is None:
             return None
-        with pa.ipc.open_file(pa.BufferReader(content)) as reader:
-            batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-            metadata = reader.schema.metadata
-        claimed = [
-            batch.drop_columns([_REDELIVERED_COLUMN]).replace_schema_metadata(None) for batch in batches
-        ]
-        redelivered = [batch.column(_REDELIVERED_COLUMN) for batch in batches]
+        claimed = [batch.drop_columns([_REDELIVERED_COLUMN]) for batch in file.batches]
+        redelivered = [batch.column(_REDELIVERED_COLUMN) for batch in file.batches]
         return SegmentContent(
-            metadata[b"queue"].decode(), claimed, redelivered, float(metadata[b"lapses_at"])
+            file.metadata[b"queue"].decode(), claimed, redelivered, float(file.metadata[b"lapses_at"])
         )
 
     def write(self, content: SegmentContent, schema: pa.Schema) -> bool:
@@ -173,21 +168,17 @@ class Segment:
         writer_id = uuid.uuid4().hex
         metadata = {"queue": content.queue, "lapses_at": repr(content.lapses_at), "writer": writer_id}
         schema = schema.append(pa.field(_REDELIVERED_COLUMN, pa.bool_())).with_metadata(metadata)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-            for batch, mask in zip(content.claimed, content.redelivered, strict=True):
-                writer.write_batch(pa.RecordBatch.from_arrays([*batch.columns, mask], schema=schema))
-        created = self._store.create(f"{self._stem}.arrow", sink.getvalue().to_pybytes())
+        batches = (
+            pa.RecordBatch.from_arrays([*batch.columns, mask], schema=schema)
+            for batch, mask in zip(content.claimed, content.redelivered, strict=True)
+        )
+        created = self._store.create_arrow(f"{self._stem}.arrow", batches, schema)
         # A store may answer a request it repeated by itself with "exists", though the file is ours.
         return created or self._writer() == writer_id.encode()
 
     def _writer(self) -> bytes | None:
-        content = self._store.read(f"{self._stem}.arrow")
-        if content is None:
-            return None
-        with pa.ipc.open_file(pa.BufferReader(content)) as reader:
-            writer: bytes = reader.schema.metadata[b"writer"]
-        return writer
+        file = self._store.read_arrow(f"{self._stem}.arrow")
+        return None if file is None else file.metadata[b"writer"]
 
     def discard(self) -> None:
         """Delete the segment, which was written too late to be read."""

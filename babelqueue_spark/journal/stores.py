@@ -13,16 +13,26 @@ import re
 import shutil
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import fsspec
+import pyarrow as pa
 
 from babelqueue_spark.errors import JournalError
 
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS, errno.EXDEV}
 _ARROW_MAGIC = b"ARROW1"
+
+
+@dataclass(frozen=True)
+class ArrowFile:
+    """What an Arrow file holds: its batches, without metadata, and the metadata of its schema."""
+
+    batches: list[pa.RecordBatch]
+    metadata: dict[bytes, bytes]
 
 
 class Store(ABC):
@@ -69,6 +79,24 @@ class Store(ABC):
         """Delete one file; silent where there is none."""
         with self.explained():
             self._remove_file(name)
+
+    def create_arrow(self, name: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> bool:
+        """Write Arrow batches as a new file, as `create` does; the file has the metadata of `schema`."""
+        content = pa.BufferOutputStream()
+        with pa.ipc.new_file(content, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+            for batch in batches:
+                writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+        return self.create(name, content.getvalue().to_pybytes())
+
+    def read_arrow(self, name: str) -> ArrowFile | None:
+        """The content of an Arrow file, or None where there is none."""
+        content = self.read(name)
+        if content is None:
+            return None
+        with pa.ipc.open_file(pa.BufferReader(content)) as reader:
+            found = (reader.get_batch(number) for number in range(reader.num_record_batches))
+            batches = [batch.replace_schema_metadata(None) for batch in found]
+            return ArrowFile(batches, reader.schema.metadata or {})
 
     @abstractmethod
     def _create(self, name: str, content: bytes) -> bool: ...

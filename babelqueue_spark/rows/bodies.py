@@ -1,10 +1,9 @@
-"""Rows of a DataFrame as bodies: whatever an envelope needs and a row leaves out is filled in."""
+"""Encode rows of a DataFrame as bodies, and fill in what an envelope needs and a row leaves out."""
 
 from __future__ import annotations
 
 import math
 import time
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -13,6 +12,7 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.envelope import ENVELOPE_SCHEMA, EnvelopeError, dead_letter, encode
 from babelqueue_spark.errors import BabelQueueError
+from babelqueue_spark.rows.dead_letters import dead_letter_blocks
 from babelqueue_spark.rows.ids import IdSource
 
 _META = ENVELOPE_SCHEMA.field("meta").type
@@ -27,7 +27,7 @@ def bodies(
     ids: IdSource,
     wanted: pa.BooleanArray | None = None,
 ) -> pa.BinaryArray:
-    """The body of each row.
+    """Encode the body of each row.
 
     Args:
         rows: `job` (or `urn`) and `data`, or `body` and `dead_letter`; optionally `trace_id`, `meta`,
@@ -49,7 +49,7 @@ def bodies(
     bodies = pc.if_else(as_received, kept, encoded)
     if not pc.any(dead).as_py():
         return bodies
-    annotated = dead_letter(bodies.filter(dead), _complete(rows, blocks, queues))
+    annotated = dead_letter(bodies.filter(dead), _completed(rows, blocks, queues))
     return pc.replace_with_mask(bodies, dead, annotated.cast(pa.binary()))
 
 
@@ -79,7 +79,7 @@ def _encode(
         row = first_row + pc.indices_nonzero(wanted)[error.row].as_py()
         raise BabelQueueError(
             f"a row cannot be written as an envelope (row {row}: {error.field} {error.reason}): "
-            "mend it, or set its dead_letter column"
+            "correct it, or set its dead_letter column"
         ) from None
     if everything:
         return encoded
@@ -151,25 +151,24 @@ def _plain(value: Any, kind: pa.DataType, row: int) -> Any:
     return value
 
 
-def _complete(rows: pa.RecordBatch, blocks: pa.Array, queues: pa.StringArray) -> pa.StructArray:
+def _completed(rows: pa.RecordBatch, blocks: pa.Array, queues: pa.StringArray) -> pa.StructArray:
     """The dead-letter blocks that are there, with what they leave out filled in."""
+    there = blocks.is_valid()
     attempts = column_of(rows, "attempts")
-    counts = [0] * rows.num_rows if attempts is None else attempts.to_pylist()
-    now = datetime.fromtimestamp(time.time()).astimezone()
-    complete = [
-        {
-            "reason": block.get("reason") or "failed",
-            "error": block.get("error"),
-            "exception": block.get("exception"),
-            "failed_at": block.get("failed_at") or now,
-            "original_queue": queues[row].as_py(),
-            "attempts": counts[row] or 0 if block.get("attempts") is None else block["attempts"],
-            "lang": block.get("lang") or "python",
-        }
-        for row, block in enumerate(blocks.to_pylist())
-        if block is not None
-    ]
-    return pa.array(complete, _BLOCK)
+    counts = pa.nulls(rows.num_rows, pa.int32()) if attempts is None else attempts.cast(pa.int32())
+
+    def given(name: str) -> pa.Array:
+        return child_of(blocks, name, _BLOCK.field(name).type).filter(there)
+
+    return dead_letter_blocks(
+        pc.fill_null(not_empty(given("reason")), "failed"),
+        original_queues=queues.filter(there),
+        attempts=pc.coalesce(given("attempts"), counts.filter(there), pa.scalar(0, pa.int32())),
+        errors=given("error"),
+        exceptions=given("exception"),
+        failed_at=given("failed_at"),
+        langs=not_empty(given("lang")),
+    )
 
 
 def column_of(rows: pa.RecordBatch, name: str) -> pa.Array | None:
@@ -194,3 +193,8 @@ def child_of(column: pa.StructArray, name: str, kind: pa.DataType) -> pa.Array:
     if not pa.types.is_struct(column.type) or column.type.get_field_index(name) < 0:
         return pa.nulls(len(column), kind)
     return pc.struct_field(column, name).cast(kind)
+
+
+def not_empty(texts: Any) -> Any:
+    """Texts, null where they are empty."""
+    return pc.if_else(pc.equal(texts, ""), None, texts)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 @dataclass(frozen=True)
 class IdSource:
-    """What makes the ids and markers of a task's rows the same each time the task is run.
+    """Give the rows of a task the same ids and idempotency keys each time the task runs.
 
     Attributes:
         text: names query, batch and partition, or the run of a batch write and its partition.
@@ -31,7 +31,7 @@ class IdSource:
         ends = pa.py_buffer(np.arange(0, 12 * rows + 1, 12, dtype=np.int32))
         return pc.binary_join_element_wise(prefix, pa.StringArray.from_buffers(rows, ends, digits), "-")
 
-    def marker(self, queue: str, first_row: int) -> str:
-        """Names the chunk of rows that starts at `first_row` and goes to `queue`: its writer, and itself."""
+    def idempotency_key(self, queue: str, first_row: int) -> str:
+        """Name the chunk of rows that starts at `first_row` and goes to `queue`: its writer, then itself."""
         names = (f"{text} {first_row} {queue}".encode() for text in (self.writer or self.text, self.text))
         return "".join(hashlib.blake2b(name, digest_size=8).hexdigest() for name in names)

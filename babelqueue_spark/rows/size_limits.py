@@ -1,4 +1,4 @@
-"""Dead letters that have no room for their blocks."""
+"""Leave out dead-letter blocks that would make a message larger than its queue takes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 def within_bounds(
     messages: pa.RecordBatch, received: pa.BinaryArray, targets: Sequence[str], binding: BaseBinding
 ) -> pa.RecordBatch:
-    """The messages; those that a block makes larger than their queue takes are as they were received.
+    """Replace messages that their block makes larger than their queue takes by what was received.
 
     Args:
         messages: columns of `OUTGOING`, and perhaps others.

@@ -1,4 +1,4 @@
-"""Rows of a DataFrame as envelopes ready to publish."""
+"""Turn rows of a DataFrame into envelopes ready to publish."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ from babelqueue_spark.bindings import OUTGOING, BaseBinding
 from babelqueue_spark.bindings.options import seconds
 from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.options import Options
-from babelqueue_spark.rows.bodies import blocks_of, bodies, child_of, column_of, received_of, texts_of
+from babelqueue_spark.rows.bodies import (
+    blocks_of,
+    bodies,
+    child_of,
+    column_of,
+    not_empty,
+    received_of,
+    texts_of,
+)
+from babelqueue_spark.rows.dead_letters import dead_letter_queue
 from babelqueue_spark.rows.ids import IdSource
 from babelqueue_spark.rows.size_limits import within_bounds
 
@@ -27,7 +36,7 @@ COLUMNS = (
 def to_messages(
     rows: pa.RecordBatch, first_row: int, ids: IdSource, options: Options, binding: BaseBinding
 ) -> dict[str, pa.RecordBatch]:
-    """Envelopes by physical queue, in the order of the rows.
+    """Encode rows as envelopes, by physical queue, in the order of the rows.
 
     Args:
         rows: columns out of `COLUMNS`; at least job (or urn) and data, or body with dead_letter.
@@ -46,8 +55,10 @@ def to_messages(
     queues = _queues(rows, blocks, options)
     found = bodies(rows, blocks, queues, first_row, ids)
     targets = _targets(queues, blocks, options, binding)
+    delays = _delays(rows)
+    _check_delays(delays, targets, binding)
     outgoing = pa.RecordBatch.from_arrays(
-        [found, _headers(rows, binding), _keys(rows, binding), _delays(rows, binding)], schema=OUTGOING
+        [found, _headers(rows, binding), _keys(rows, binding), delays], schema=OUTGOING
     )
     if "body" in rows.schema.names:
         received = pc.if_else(blocks.is_valid(), received_of(rows), None)
@@ -64,9 +75,9 @@ def to_messages(
 def _queues(rows: pa.RecordBatch, blocks: pa.Array, options: Options) -> pa.StringArray:
     default = options.queue[0] if options.queue else None
     queues = pc.coalesce(
-        _not_empty(child_of(blocks, "original_queue", pa.string())),
-        _not_empty(texts_of(rows, "queue")),
-        _not_empty(pa.scalar(default, pa.string())),
+        not_empty(child_of(blocks, "original_queue", pa.string())),
+        not_empty(texts_of(rows, "queue")),
+        not_empty(pa.scalar(default, pa.string())),
     )
     if queues.null_count:
         row = pc.index(queues.is_null(), True).as_py()
@@ -74,23 +85,16 @@ def _queues(rows: pa.RecordBatch, blocks: pa.Array, options: Options) -> pa.Stri
     return queues
 
 
-def _not_empty(texts: Any) -> Any:
-    return pc.if_else(pc.equal(texts, ""), None, texts)
-
-
 def _targets(
     queues: pa.StringArray, blocks: pa.Array, options: Options, binding: BaseBinding
 ) -> pa.StringArray:
     """The queue that each row goes to: its own, or that one's dead-letter queue."""
     own = queues.dictionary_encode()
-    dead = [
-        options.dead_letter_queue or binding.dead_letter_name(queue, options.dead_letter_style)
-        for queue in own.dictionary.to_pylist()
-    ]
+    dead = [dead_letter_queue(queue, options, binding) for queue in own.dictionary.to_pylist()]
     return pc.if_else(blocks.is_valid(), pa.array(dead, pa.string()).take(own.indices), queues)
 
 
-# -- beside the body ---------------------------------------------------------------------------------
+# -- headers, keys, delays -------------------------------------------------------------------------------
 
 
 def _headers(rows: pa.RecordBatch, binding: BaseBinding) -> pa.MapArray:
@@ -110,7 +114,7 @@ def _keys(rows: pa.RecordBatch, binding: BaseBinding) -> pa.StringArray:
     return keys
 
 
-def _delays(rows: pa.RecordBatch, binding: BaseBinding) -> pa.Int64Array:
+def _delays(rows: pa.RecordBatch) -> pa.Int64Array:
     """Milliseconds from now, out of `delay` (seconds, an interval, or text) or `deliver_at`."""
     delays = _relative(column_of(rows, "delay"), rows.num_rows)
     moments = column_of(rows, "deliver_at")
@@ -118,14 +122,22 @@ def _delays(rows: pa.RecordBatch, binding: BaseBinding) -> pa.Int64Array:
         now = pa.scalar(time.time_ns() // 1000, pa.int64())
         ahead = pc.subtract(moments.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()), now)
         delays = pc.coalesce(delays, pc.divide(pc.max_element_wise(ahead, 0), 1000))
-    longest = pc.max(delays).as_py()
-    allowed = binding.capabilities.max_delay
-    if allowed is not None and longest is not None and longest > allowed:
-        raise BabelQueueError(
-            f"broker '{binding.name}' delays a message by {allowed / 1000:g} s at most, "
-            f"but a row asks for {longest / 1000:g} s"
-        )
     return delays
+
+
+def _check_delays(delays: pa.Int64Array, targets: pa.StringArray, binding: BaseBinding) -> None:
+    """Raise `BabelQueueError` for a delay that is longer than its queue allows."""
+    if delays.null_count == len(delays):
+        return
+    wanted = pa.table({"queue": targets, "delay": delays}).group_by("queue").aggregate([("delay", "max")])
+    for row in wanted.to_pylist():
+        queue, longest = row["queue"], row["delay_max"]
+        allowed = binding.longest_delay(queue)
+        if allowed is not None and longest is not None and longest > allowed:
+            raise BabelQueueError(
+                f"broker '{binding.name}' delays a message by {allowed / 1000:g} s at most in '{queue}', "
+                f"but a row asks for {longest / 1000:g} s"
+            )
 
 
 def _relative(column: pa.Array | None, count: int) -> pa.Int64Array:

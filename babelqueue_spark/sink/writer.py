@@ -1,4 +1,4 @@
-"""The batch and stream writers: each task publishes its rows in chunks that a repeated task repeats."""
+"""The batch and stream writers: each task publishes its rows in chunks; a repeated task makes the same."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from babelqueue_spark.envelope.scan import octets_of
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.options import Options
+from babelqueue_spark.publishing import in_chunks, publish
 from babelqueue_spark.rows.ids import IdSource
 from babelqueue_spark.rows.writing import COLUMNS, to_messages
 
@@ -29,13 +30,13 @@ _QUERY = "sql.streaming.queryId"
 
 @dataclass
 class Published(WriterCommitMessage):
-    """What one task put on the queues; rows a former attempt had published already are not counted."""
+    """How many messages one task put on the queues, without those that a former attempt had published."""
 
     messages: int
 
 
 class QueueStreamWriter(DataSourceStreamArrowWriter):
-    """Publishes micro-batches; a replayed batch carries the same ids and, where possible, no repeats."""
+    """Publishes micro-batches; a replay has the same ids, and is dropped where the broker can do that."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         if options.txn_version is not None:
@@ -52,7 +53,7 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
 
 
 class QueueWriter(DataSourceArrowWriter):
-    """Publishes a DataFrame once; in foreachBatch, or with `txnVersion`, with ids that a replay repeats."""
+    """Publishes a DataFrame; a replay in foreachBatch, or of the same `txnVersion`, has the same ids."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -72,7 +73,7 @@ class QueueWriter(DataSourceArrowWriter):
 
 
 def check_columns(schema: StructType) -> None:
-    """`OptionError` unless the columns can be written."""
+    """Raise `OptionError` unless the columns can be written."""
     names = schema.fieldNames()
     for name in names:
         if name not in COLUMNS:
@@ -91,42 +92,17 @@ def _publish(
     published = 0
     row = 0
     with options.binding() as binding:
-        can_mark = binding.capabilities.publish_once
-        for chunk in _chunks(batches, binding.capabilities.publish_batch):
+        for chunk in in_chunks(batches, binding):
             of_content = IdSource(f"{stamp.text} {_fingerprint(chunk)}", stamp.writer)
             ids = of_content if ids_by_content else stamp
             for queue, messages in to_messages(chunk, row, ids, options, binding).items():
-                marker = of_content.marker(queue, row) if can_mark else None
-                published += binding.publish(queue, messages, idempotency_key=marker)
+                published += publish(binding, queue, messages, keys=of_content, first_row=row)
             row += chunk.num_rows
     return published
 
 
-def _chunks(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of `size`, however they were cut, so that a marker means the same rows."""
-    waiting: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        waiting.append(batch)
-        rows += batch.num_rows
-        if rows >= size:
-            table = pa.Table.from_batches(waiting)
-            whole = rows - rows % size
-            for first in range(0, whole, size):
-                yield _one_batch(table.slice(first, size))
-            waiting = table.slice(whole).to_batches()
-            rows -= whole
-    if rows:
-        yield _one_batch(pa.Table.from_batches(waiting))
-
-
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    combined: pa.RecordBatch = table.combine_chunks().to_batches()[0]
-    return combined
-
-
 def _fingerprint(chunk: pa.RecordBatch) -> str:
-    """A digest of the rows as given: a marker must never stand for other rows than it was made of."""
+    """Digest the rows as given: an idempotency key must never stand for other rows than its own."""
     digest = hashlib.blake2b(f"{chunk.num_rows} {chunk.schema}".encode(), digest_size=16)
     for column in chunk.columns:
         if pa.types.is_string(column.type) and not column.null_count:
@@ -145,7 +121,7 @@ def _task() -> TaskContext:
 
 
 def _streaming(context: TaskContext) -> str | None:
-    """Query and batch of the micro-batch this task belongs to, or None outside of one."""
+    """Name query and batch of the micro-batch this task belongs to; None outside of one."""
     query = context.getLocalProperty(_QUERY)
     batch = context.getLocalProperty("streaming.sql.batchId")
     return f"{query} {batch}" if query and batch else None

@@ -1,4 +1,4 @@
-"""Messages to handlers, and what becomes of each: handled, tried again, released, dropped, a dead letter."""
+"""Route messages to handlers and settle each: acknowledge, retry, release, drop or dead-letter."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

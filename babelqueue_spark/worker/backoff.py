@@ -1,4 +1,4 @@
-"""How long a message waits before it is tried again."""
+"""Compute how long a message waits before its retry."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Backoff:
 
     Attributes:
         base: seconds before the first retry; 0 = no wait.
-        multiplier: how much longer each wait is than the one before.
-        longest: most seconds; 0 = no limit.
+        multiplier: factor from one wait to the next.
+        longest: upper limit of a wait in seconds; 0 = no limit.
         jitter: `full` = a random part of the wait, `none` = all of it.
     """
 
@@ -28,7 +28,7 @@ class Backoff:
     random: random.Random = field(default_factory=random.Random, repr=False, compare=False)
 
     def delays(self, retries: pa.Array) -> pa.DoubleArray:
-        """Seconds to wait before each retry.
+        """Compute the seconds to wait before each retry.
 
         `retries`: an integer array, 1 for a message that has failed once.
         """

@@ -1,4 +1,4 @@
-"""What a worker did: counters of a batch, and of all of them."""
+"""Count what a worker did, in a batch and in all of them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from babelqueue_spark.worker.outcomes import Because, Outcome
+from babelqueue_spark.worker.outcomes import Outcome, WorkerReason
 
 PUBLISHED = "published"
 
 
 @dataclass
 class Counts:
-    """Messages by what became of them.
+    """Counters of messages, by outcome.
 
     Attributes:
         by: (URN, outcome, reason) → messages; the outcome `published` is for what handlers returned.
@@ -34,7 +34,7 @@ class Counts:
 
     @property
     def retried(self) -> int:
-        """Messages that are tried again."""
+        """Messages that are retried."""
         return self._of(Outcome.RETRIED)
 
     @property
@@ -44,7 +44,7 @@ class Counts:
 
     @property
     def dropped(self) -> int:
-        """Messages that nobody handles, duplicates among them."""
+        """Messages that were dropped, duplicates among them."""
         return self._of(Outcome.DROPPED)
 
     @property
@@ -53,7 +53,7 @@ class Counts:
         return sum(
             count
             for (_, outcome, reason), count in self.by.items()
-            if (outcome, reason) == (Outcome.DROPPED, Because.DUPLICATE)
+            if (outcome, reason) == (Outcome.DROPPED, WorkerReason.DUPLICATE)
         )
 
     @property

@@ -1,4 +1,4 @@
-"""Handlers are run, message after message, and each message gets its verdict."""
+"""Run handlers, message after message, and decide about each message."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from babelqueue_spark.worker.gate import Gate
-from babelqueue_spark.worker.messages import HandlerTimeoutError, Message, outgoing_rows
-from babelqueue_spark.worker.outcomes import Because, Failure, Outcome, Policy, Verdict, acked
+from babelqueue_spark.worker.admission import Admission
+from babelqueue_spark.worker.messages import HandlerTimeoutError, outgoing_rows
+from babelqueue_spark.worker.outcomes import Failure, Outcome, Policy, Verdict, WorkerReason, acked
 from babelqueue_spark.worker.rows import Rows
+from babelqueue_spark.worker.running import Handlers
 from babelqueue_spark.worker.timeouts import interrupted_after
-
-Run = Callable[[Message], Any]
 
 
 @dataclass(frozen=True)
@@ -29,90 +28,103 @@ class Output:
     columns: dict[str, Any]
 
 
+@dataclass(frozen=True)
 class Decisions:
-    """The verdicts about the rows of a partition, and what their handlers returned.
+    """What was decided about the rows of a partition.
 
-    Args:
-        rows: the messages.
-        runner: gives the function for a URN, or None.
-        gate: which messages may be handled.
-        policy: what becomes of whom.
-        timeout: seconds that a handler has for a message; None = for ever.
+    Attributes:
+        verdicts: one a row.
+        outputs: what handlers returned, in the order of the rows.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    outputs: tuple[Output, ...] = ()
+
+    def rows_with(self, *outcomes: Outcome) -> list[int]:
+        """List the rows whose outcome is one of these."""
+        return [row for row, verdict in enumerate(self.verdicts) if verdict.outcome in outcomes]
+
+    def with_failures(self, verdicts: Mapping[int, Verdict]) -> Decisions:
+        """Copy the decisions: these rows have other verdicts, and nothing that their handlers returned."""
+        return Decisions(
+            tuple(verdicts.get(row, verdict) for row, verdict in enumerate(self.verdicts)),
+            tuple(output for output in self.outputs if output.row not in verdicts),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What decisions depend on, besides handlers.
+
+    Attributes:
+        policy: decides between retry, dead letter, release and drop.
+        timeout: seconds that a handler has for a message; None = no limit.
         headers: whether the broker keeps any.
         can_wait: whether a queue takes messages that are to be read later.
     """
 
-    def __init__(
-        self,
-        rows: Rows,
-        runner: Callable[[str], Run | None],
-        gate: Gate,
-        policy: Policy,
-        *,
-        timeout: float | None,
-        headers: bool,
-        can_wait: Callable[[str], bool],
-    ) -> None:
-        self._rows = rows
-        self._runner = runner
-        self._gate = gate
-        self._policy = policy
-        self._timeout = timeout
-        self._headers = headers
-        self._can_wait = can_wait
-        self.outputs: list[Output] = []
-        self.verdicts: list[Verdict] = [self._decide(row) for row in range(len(rows))]
+    policy: Policy
+    timeout: float | None
+    headers: bool
+    can_wait: Callable[[str], bool]
 
-    def with_outcome(self, *outcomes: Outcome) -> list[int]:
-        """The rows that one of these is done with."""
-        return [row for row, verdict in enumerate(self.verdicts) if verdict.outcome in outcomes]
 
-    def revoke(self, rows: Mapping[int, Exception]) -> None:
-        """What these rows' handlers returned cannot be published: their messages failed after all."""
-        self.outputs = [output for output in self.outputs if output.row not in rows]
-        for row, error in rows.items():
-            self._gate.revoke(row)
-            self.verdicts[row] = self._policy.failed(self._rows.attempts[row], Failure.of(error))
+def decide(rows: Rows, handlers: Handlers, admission: Admission, rules: Rules) -> Decisions:
+    """Run the handlers of all rows, in order, and decide about each row.
 
-    def _decide(self, row: int) -> Verdict:
-        attempts = self._rows.attempts[row]
-        if self._rows.is_gated(row):
-            return self._policy.gated(attempts)
-        error = self._rows.errors[row]
-        if error is not None:
-            return self._policy.refused(attempts, error)
-        run = self._runner(self._rows.jobs[row])
-        if run is None:
-            return self._waiting(row, self._policy.unknown(attempts), Because.UNKNOWN_URN)
-        record = self._gate.record(row)
-        if record.standing == "held":
-            return self._waiting(row, self._policy.released(attempts, Because.IN_FLIGHT), Because.IN_FLIGHT)
-        if record.standing == "granted":
-            return self._run(row, run)
-        if not record.ours:
-            return Verdict(Outcome.DROPPED, attempts, Because.DUPLICATE)
-        # This very row was handled before a crash, and only what its handler returned is left to publish.
-        self._keep(row, json.loads(record.result))
-        self._gate.handled(row)
-        return acked(attempts)
+    What a handler raises is a verdict; what its `partition_setup` raises is not, and is raised here.
+    """
+    verdicts: list[Verdict] = []
+    outputs: list[Output] = []
+    for row in range(len(rows)):
+        verdict, returned = _decide(row, rows, handlers, admission, rules)
+        verdicts.append(verdict)
+        outputs += [Output(row, columns) for columns in returned]
+    return Decisions(tuple(verdicts), tuple(outputs))
 
-    def _run(self, row: int, run: Run) -> Verdict:
-        message = self._rows.message(row)
-        try:
-            with interrupted_after(self._timeout):
-                returned = outgoing_rows(run(message), message, headers=self._headers)
-        except (Exception, SystemExit, HandlerTimeoutError) as error:  # noqa: BLE001 (whatever a handler raises)
-            self._gate.failed(row)
-            return self._policy.failed(message.attempts, Failure.of(error))
-        self._gate.handled(row, returned)
-        self._keep(row, returned)
-        return acked(message.attempts)
 
-    def _keep(self, row: int, returned: Sequence[dict[str, Any]]) -> None:
-        self.outputs += [Output(row, columns) for columns in returned]
+_Decided = tuple[Verdict, Sequence[dict[str, Any]]]
+"""A verdict, and what the handler returned."""
 
-    def _waiting(self, row: int, verdict: Verdict, reason: str) -> Verdict:
-        """The verdict; a release is an attempt where the queue cannot hold it back, or it would never end."""
-        if verdict.outcome is Outcome.RELEASED and not self._can_wait(self._rows.queues[row]):
-            return self._policy.failed(self._rows.attempts[row], Failure(reason=reason))
-        return verdict
+
+def _decide(row: int, rows: Rows, handlers: Handlers, admission: Admission, rules: Rules) -> _Decided:
+    attempts, job, policy = rows.attempts[row], rows.jobs[row], rules.policy
+    if rows.is_gated(row):
+        return policy.gated(attempts), []
+    error = rows.errors[row]
+    if error is not None:
+        return policy.refused(attempts, error), []
+    if not handlers.has(job):
+        return _waiting(row, rows, policy.unknown(attempts), WorkerReason.UNKNOWN_URN, rules), []
+    record = admission.record(row)
+    if record.standing == "granted" and handlers.open(job):
+        record = admission.record(row)  # opening may have taken the rest of the lease
+    if record.standing == "held":
+        verdict = policy.released(attempts, WorkerReason.IN_FLIGHT)
+        return _waiting(row, rows, verdict, WorkerReason.IN_FLIGHT, rules), []
+    if record.standing == "granted":
+        return _run(row, rows, handlers, admission, rules)
+    if not record.ours:
+        return Verdict(Outcome.DROPPED, attempts, WorkerReason.DUPLICATE), []
+    # This very row was handled before a crash, and only what its handler returned is left to publish.
+    admission.handled(row)
+    return acked(attempts), json.loads(record.result)
+
+
+def _run(row: int, rows: Rows, handlers: Handlers, admission: Admission, rules: Rules) -> _Decided:
+    message = rows.message(row)
+    try:
+        with interrupted_after(rules.timeout):
+            returned = outgoing_rows(handlers.run(message), message, headers=rules.headers)
+    except (Exception, SystemExit, HandlerTimeoutError) as error:  # noqa: BLE001 (whatever a handler raises)
+        admission.failed(row)
+        return rules.policy.failed(message.attempts, Failure.of(error)), []
+    admission.handled(row, returned)
+    return acked(message.attempts), returned
+
+
+def _waiting(row: int, rows: Rows, verdict: Verdict, reason: str, rules: Rules) -> Verdict:
+    """The verdict; a release is an attempt where the queue cannot hold it back, or it would never end."""
+    if verdict.outcome is Outcome.RELEASED and not rules.can_wait(rows.queues[row]):
+        return rules.policy.failed(rows.attempts[row], Failure(reason=reason))
+    return verdict

@@ -1,4 +1,4 @@
-"""What is told of each message: a log line an event, and on request a line for each message exchanged."""
+"""Log what is done with each message: a log line an event, and on request a file of whole messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVENTS = {
 
 
 def log(verdict: Verdict, rows: Rows, row: int) -> None:
-    """One line: the event, and what it is about as JSON."""
+    """Log one line: the event, and the message it is about as JSON."""
     event, level = EVENTS[verdict.outcome]
     if logger.isEnabledFor(level):
         logger.log(level, "%s %s", event, _line({**rows.about(row), **_told(verdict)}))
@@ -46,40 +46,44 @@ def _told(verdict: Verdict) -> dict[str, Any]:
     return {name: value for name, value in parts.items() if value is not None}
 
 
-class Exchange:
-    """A file of JSON lines, one for each message that a task took or sent; nothing without a file."""
+class MessageLog:
+    """A file of JSON lines, one for each message that a task took or publishes; None = no lines."""
 
     def __init__(self, file: TextIO | None) -> None:
         self._file = file
 
     def taken(self, verdict: Verdict, rows: Rows, row: int) -> None:
-        """A message was read, and this was decided."""
+        """Write a message that was read, and what was decided about it."""
         if self._file is not None:
             event, _ = EVENTS[verdict.outcome]
             self._write({"event": event, **rows.about(row), **_told(verdict)}, rows.bodies[row])
 
-    def sent(self, posts: pa.RecordBatch) -> None:
-        """Messages are to be published: `POSTS`."""
+    def published(self, messages: pa.RecordBatch) -> None:
+        """Write the `OUTGOING_MESSAGES` that are to be published."""
         if self._file is not None:
-            for post in posts.to_pylist():
-                line = {"event": "published", "queue": post["queue"], "delay": (post["delay"] or 0) / 1000}
-                self._write(line, post["body"])
+            for message in messages.to_pylist():
+                line = {
+                    "event": "published",
+                    "queue": message["queue"],
+                    "delay": (message["delay"] or 0) / 1000,
+                }
+                self._write(line, message["body"])
 
     def _write(self, line: dict[str, Any], body: bytes) -> None:
-        assert self._file is not None, "somebody asked for lines"
+        assert self._file is not None, "lines were asked for"
         self._file.write(f"{_line({**line, **_readable(body)})}\n")
 
 
 @contextmanager
-def exchange(folder: str | None, name: str) -> Iterator[Exchange]:
-    """A file in a folder that driver and executors share; None = no lines."""
+def message_log(folder: str | None, name: str) -> Iterator[MessageLog]:
+    """Open a file in a folder that driver and executors share; None = no lines."""
     if folder is None:
-        yield Exchange(None)
+        yield MessageLog(None)
         return
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     with (path / f"{name}.jsonl").open("a", encoding="utf-8") as file:
-        yield Exchange(file)
+        yield MessageLog(file)
 
 
 def _readable(body: bytes) -> dict[str, str]:

@@ -1,35 +1,35 @@
-"""One partition of a batch on an executor: handle, write the decisions down, publish, count.
+"""Work off one partition of a batch, on an executor: decide, write the decisions down, publish, count.
 
-The order is the guarantee. Nothing is published before all decisions of the partition are in the ledger; from
-then on they are not made again, whoever repeats the task or the batch.
+The order is the guarantee: `Partition.settle` has the steps. Nothing is published before all decisions of the
+partition are in the outbox. A task or batch that is repeated takes them from there.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache, partial
 from typing import Any, Self
 
 import pyarrow as pa
 from pyspark import TaskContext
 
 from babelqueue_spark.options import Options
+from babelqueue_spark.publishing import publish
 from babelqueue_spark.rows.ids import IdSource
+from babelqueue_spark.worker.admission import Admission, RecordedAdmission
 from babelqueue_spark.worker.counts import PUBLISHED
-from babelqueue_spark.worker.deciding import Decisions, Run
-from babelqueue_spark.worker.events import exchange, log
-from babelqueue_spark.worker.gate import Gate, OpenedGate
+from babelqueue_spark.worker.deciding import Decisions, Rules, decide
+from babelqueue_spark.worker.events import log, message_log
 from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
-from babelqueue_spark.worker.ledger import Entry, Ledger, fingerprint
-from babelqueue_spark.worker.messages import Message
-from babelqueue_spark.worker.outcomes import Failure, FrameFailedError, Policy
-from babelqueue_spark.worker.posts import by_target, posts_of
-from babelqueue_spark.worker.routes import MessageHandler, Routes
+from babelqueue_spark.worker.outbox import Outbox, OutboxEntry, fingerprint
+from babelqueue_spark.worker.outcomes import Failure, Policy, Verdict
+from babelqueue_spark.worker.outgoing import by_target, encode_outputs, outgoing_messages
+from babelqueue_spark.worker.routes import Routes
 from babelqueue_spark.worker.rows import Rows
+from babelqueue_spark.worker.running import FinishedDataFrameHandler, Handlers, MessageHandlers
 
 COUNTS = pa.schema(
     [("job", pa.string()), ("outcome", pa.string()), ("reason", pa.string()), ("messages", pa.int64())]
@@ -39,7 +39,6 @@ COUNTS = pa.schema(
 
 Batches = Iterator[pa.RecordBatch]
 Task = Callable[[Batches], Batches]
-Runner = Callable[[str], Run | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +48,11 @@ class Work:
     Attributes:
         options: of the writes.
         routes: the handlers.
-        policy: what becomes of whom.
-        timeout: seconds that a handler has for a message; None = for ever.
+        policy: decides between retry, dead letter, release and drop.
+        timeout: seconds that a handler has for a message; None = no limit.
         store: idempotency; None = messages are handled as often as they come.
-        location, run, batch: of the ledger.
-        exchange: folder for a line a message; None = none.
+        location, run, batch: of the outbox.
+        message_log: folder for a line a message; None = none.
     """
 
     options: Options
@@ -64,30 +63,30 @@ class Work:
     location: str
     run: str
     batch: int
-    exchange: str | None
+    message_log: str | None
 
-    def ledger(self) -> Ledger:
-        """The ledger of this batch."""
-        return Ledger(self.location, self.run, self.batch)
+    def outbox(self) -> Outbox:
+        """The outbox of this batch."""
+        return Outbox(self.location, self.run, self.batch)
 
 
 # -- tasks -------------------------------------------------------------------------------------------------
 
 
 def handle(work: Work) -> Task:
-    """The task that runs message handlers: rows of `INPUT` to `COUNTS`."""
+    """Make the task that runs message handlers: rows of `INPUT` to `COUNTS`."""
 
     def task(batches: Batches) -> Batches:
         rows = [batch for batch in batches if batch.num_rows]
         if rows:
             with Partition(rows, work, "messages") as partition, ExitStack() as opened:
-                yield partition.handle(_runner(work.routes, opened))
+                yield partition.handle(MessageHandlers(work.routes, opened))
 
     return task
 
 
 def admit(work: Work, name: str) -> Task:
-    """The task that keeps the rows which a DataFrame handler may get; rows that have `INPUT`'s columns."""
+    """Make the task that keeps the rows that a DataFrame handler may get: `INPUT` and other columns."""
 
     def task(batches: Batches) -> Batches:
         rows = [batch for batch in batches if batch.num_rows]
@@ -100,43 +99,15 @@ def admit(work: Work, name: str) -> Task:
 
 
 def settle(work: Work, name: str, failure: Failure | None) -> Task:
-    """The task that decides about the rows of a DataFrame handler: rows of `INPUT` to `COUNTS`."""
-
-    def verdict(_: Message) -> None:
-        if failure is not None:
-            raise FrameFailedError(failure)
+    """Make the task that settles rows after their DataFrame handler has run: `INPUT` to `COUNTS`."""
 
     def task(batches: Batches) -> Batches:
         rows = [batch for batch in batches if batch.num_rows]
         if rows:
             with Partition(rows, work, name) as partition:
-                yield partition.settle(lambda _: verdict, partition.opened_gate())
+                yield partition.settle(FinishedDataFrameHandler(failure), partition.recorded_admission())
 
     return task
-
-
-def _runner(routes: Routes, opened: ExitStack) -> Runner:
-    """Gives the function for a URN; what a `partition_setup` opens stays open as long as `opened`."""
-    resources: dict[str, Any] = {}
-
-    def resource(handler: MessageHandler, setup: Callable[[], AbstractContextManager[Any]]) -> Any:
-        if handler.pattern not in resources:
-            resources[handler.pattern] = opened.enter_context(setup())
-        return resources[handler.pattern]
-
-    @cache
-    def of(job: str) -> Run | None:
-        handler = routes.of(job)
-        if not isinstance(handler, MessageHandler):
-            return None
-        run, setup = handler.run, handler.partition_setup
-        return run if setup is None else partial(_with, run, resource(handler, setup))
-
-    return of
-
-
-def _with(run: Callable[..., Any], resource: Any, message: Message) -> Any:
-    return run(message, resource)
 
 
 # -- a partition -------------------------------------------------------------------------------------------
@@ -151,7 +122,7 @@ class Partition:
         self._work = work
         self._place = f"{name}-{context.partitionId():05d}"
         self._rows = Rows(batches)
-        self._ledger = work.ledger()
+        self._outbox = work.outbox()
         self._owner = fingerprint([f"{work.run} {work.batch} {self._place}".encode()])
         self._binding = work.options.binding()
 
@@ -163,76 +134,86 @@ class Partition:
         if self._work.store is not None:
             self._work.store.close()
 
-    def handle(self, runner: Runner) -> pa.RecordBatch:
-        """Run message handlers, claiming as they go on, and settle; `COUNTS`."""
+    def handle(self, handlers: Handlers) -> pa.RecordBatch:
+        """Run message handlers, claiming as they go on, and settle; returns `COUNTS`."""
         rows = self._rows
 
         def wanted(row: int) -> bool:
-            return rows.is_acceptable(row) and runner(rows.jobs[row]) is not None
+            return rows.is_acceptable(row) and handlers.has(rows.jobs[row])
 
-        return self.settle(runner, Gate(self._work.store, self._owner, rows.ids, wanted))
+        return self.settle(handlers, Admission(self._work.store, self._owner, rows.ids, wanted))
 
     def admissions(self) -> list[Record]:
-        """Which rows may be handled, claimed all at once, and written down: a repeat admits the same."""
+        """Claim all rows at once, and record which may be handled: a repeat admits the same."""
         name = self._entry("admitted")
-        entry = self._ledger.read(name)
+        entry = self._outbox.read(name)
         if entry is None:
-            gate = Gate(self._work.store, self._owner, self._rows.ids, lambda _: True)
-            records = [gate.admit(row) for row in range(len(self._rows))]
-            entry = self._ledger.write(name, Entry({"standings": [record.standing for record in records]}))
+            admission = Admission(self._work.store, self._owner, self._rows.ids, lambda _: True)
+            records = [admission.admit(row) for row in range(len(self._rows))]
+            standings = {"standings": [record.standing for record in records]}
+            entry = self._outbox.write(name, OutboxEntry(standings))
         return [Record(standing) for standing in entry.notes["standings"]]
 
-    def opened_gate(self) -> Gate:
-        """A gate with the claims of `admissions`."""
-        return OpenedGate(self._work.store, self._owner, self._rows.ids, self.admissions())
+    def recorded_admission(self) -> Admission:
+        """Admit what `admissions` did."""
+        return RecordedAdmission(self._work.store, self._owner, self._rows.ids, self.admissions())
 
-    def settle(self, runner: Runner, gate: Gate) -> pa.RecordBatch:
-        """Decide, unless that is done, and carry the decisions out; `COUNTS`."""
+    def settle(self, handlers: Handlers, admission: Admission) -> pa.RecordBatch:
+        """Decide unless that is done, write it down, release failed claims, publish; returns `COUNTS`."""
         name = self._entry("decided")
-        entry = self._ledger.read(name) or self._ledger.write(name, self._decided(runner, gate))
+        entry = self._outbox.read(name) or self._outbox.write(name, self._decided(handlers, admission))
         if self._work.store is not None and entry.notes["failed"]:
             self._work.store.release(entry.notes["failed"], self._owner)
-        for queue, messages in by_target(entry.posts, self._work.options, self._binding).items():
-            self._publish(queue, messages, IdSource(entry.notes["writer"], f"{self._work.run} {self._place}"))
+        keys = IdSource(entry.notes["writer"], f"{self._work.run} {self._place}")
+        for queue, messages in by_target(entry.messages, self._work.options, self._binding).items():
+            self._publish(queue, messages, keys)
         return pa.RecordBatch.from_pylist(entry.notes["counts"], COUNTS)
 
-    def _decided(self, runner: Runner, gate: Gate) -> Entry:
-        work, rows = self._work, self._rows
-        decisions = Decisions(
-            rows,
-            runner,
-            gate,
-            work.policy,
-            timeout=work.timeout,
+    def _decided(self, handlers: Handlers, admission: Admission) -> OutboxEntry:
+        """Run the handlers, encode what they returned, build the messages that carry the decisions out."""
+        rows, options, binding = self._rows, self._work.options, self._binding
+        # A task that decides again (the outbox was deleted) publishes again, under ids of its own.
+        writer = uuid.uuid4().hex
+        decisions = decide(rows, handlers, admission, self._rules())
+        outputs, failures = encode_outputs(decisions.outputs, IdSource(writer), options, binding)
+        for row in failures:
+            admission.revoke(row)
+        decisions = decisions.with_failures(self._verdicts(failures))
+        messages = outgoing_messages(rows, decisions, outputs, options, binding)
+        self._log(decisions, messages)
+        notes = {"counts": _counts(rows, decisions), "failed": admission.to_release(), "writer": writer}
+        return OutboxEntry(notes, messages)
+
+    def _rules(self) -> Rules:
+        return Rules(
+            policy=self._work.policy,
+            timeout=self._work.timeout,
             headers=self._binding.capabilities.headers,
             can_wait=self._can_wait,
         )
-        # Whoever decides anew (the ledger was lost) publishes anew, under ids of its own.
-        writer = uuid.uuid4().hex
-        posts = posts_of(rows, decisions, IdSource(writer), work.options, self._binding)
-        self._tell(decisions, posts)
-        return Entry(
-            {"counts": _counts(rows, decisions), "failed": gate.to_release(), "writer": writer}, posts
-        )
+
+    def _verdicts(self, failures: Mapping[int, Exception]) -> dict[int, Verdict]:
+        """Decide about messages whose handlers returned what cannot be published."""
+        return {
+            row: self._work.policy.failed(self._rows.attempts[row], Failure.of(error))
+            for row, error in failures.items()
+        }
 
     def _can_wait(self, queue: str) -> bool:
-        """Whether a message can be published again as it is, and stay out of sight for a while."""
+        """Tell whether a message can be published again as it is, and stay out of sight for a while."""
         return self._binding.longest_delay(queue) != 0 and not self._binding.duplicate_window(queue)
 
-    def _publish(self, queue: str, messages: pa.RecordBatch, stamp: IdSource) -> None:
-        can = self._binding.capabilities
-        for first in range(0, messages.num_rows, can.publish_batch):
-            marker = stamp.marker(queue, first) if can.publish_once else None
-            self._binding.publish(queue, messages.slice(first, can.publish_batch), idempotency_key=marker)
+    def _publish(self, queue: str, messages: pa.RecordBatch, keys: IdSource) -> None:
+        publish(self._binding, queue, messages, keys=keys)
 
-    def _tell(self, decisions: Decisions, posts: pa.RecordBatch) -> None:
+    def _log(self, decisions: Decisions, messages: pa.RecordBatch) -> None:
         rows = self._rows
         name = f"{self._work.run}-{self._work.batch}-{self._place}"
-        with exchange(self._work.exchange, name) as lines:
+        with message_log(self._work.message_log, name) as lines:
             for row, verdict in enumerate(decisions.verdicts):
                 log(verdict, rows, row)
                 lines.taken(verdict, rows, row)
-            lines.sent(posts)
+            lines.published(messages)
 
     def _entry(self, kind: str) -> str:
         return f"{self._place}-{self._rows.fingerprint}-{kind}"

@@ -1,7 +1,7 @@
-"""Effects once: which messages were handled already, known by their `meta.id`.
+"""Remember which messages were handled, by their `meta.id`, so that effects happen once.
 
-A message is claimed before it is handled, under a lease, and remembered once it was. A store keeps that for
-all workers; `RedisStore` and `SqlStore` are two, and `IdempotencyStore` says what another one has to do.
+A message is claimed under a lease before it is handled, and remembered afterwards. All workers share a store:
+`RedisStore`, `SqlStore`, or another `IdempotencyStore`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ Standing = Literal["granted", "held", "handled"]
 
 @dataclass(frozen=True)
 class Record:
-    """What a store knows of a message, and has made of a claim to it.
+    """A store's answer to a claim.
 
     Attributes:
-        standing: `granted`, the claim is ours; `held`, somebody else's lease is running; `handled`, the
-            message was.
-        ours: whether the same owner has handled it, in an earlier attempt.
-        result: what the owner noted when it did.
+        standing: `granted`: the claim is ours; `held`: another owner's lease is running; `handled`: the
+            message was handled before.
+        ours: whether this owner handled it, in an earlier attempt.
+        result: what the owner stored with it.
     """
 
     standing: Standing
@@ -50,7 +50,7 @@ class IdempotencyStore(ABC):
 
     @abstractmethod
     def remember(self, message_id: str, owner: str, result: bytes = b"") -> None:
-        """Note that a message was handled, durably, for as long as the store keeps that."""
+        """Store durably that a message was handled, with a result."""
 
     @abstractmethod
     def release(self, ids: Sequence[str], owner: str) -> None:
@@ -58,7 +58,7 @@ class IdempotencyStore(ABC):
 
     @abstractmethod
     def forget(self, ids: Sequence[str]) -> None:
-        """Know nothing of these messages any more: the next delivery of each is handled."""
+        """Delete what is known of these messages: the next delivery of each is handled."""
 
     @abstractmethod
     def close(self) -> None:

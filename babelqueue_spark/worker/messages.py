@@ -16,7 +16,7 @@ BYPASS_HEADER = "bq-replay-bypass"
 
 
 class Retry(Exception):  # noqa: N818 (a word of the handlers' language)
-    """Raised by a handler that wants its message again later; it counts as an attempt.
+    """Raise to get the message again later; it counts as an attempt.
 
     Args:
         text: why, for the log and the dead letter.
@@ -31,7 +31,7 @@ class Retry(Exception):  # noqa: N818 (a word of the handlers' language)
 
 
 class Reject(Exception):  # noqa: N818 (a word of the handlers' language)
-    """Raised by a handler to which its message is no use: it becomes a dead letter at once.
+    """Raise to dead-letter the message at once; a retry would not help.
 
     Args:
         reason: the dead letter's `reason`.
@@ -50,16 +50,16 @@ class HandlerTimeoutError(BaseException):
 
 @dataclass(eq=False)
 class Message:
-    """One acceptable envelope, and what came beside it.
+    """One acceptable envelope, with its headers and key.
 
     Attributes:
         job: its URN.
         trace_id: of the causal chain.
         id: `meta.id`; None where it has none.
-        attempts: how often it has failed before.
+        attempts: how often it has failed already.
         queue: where it was read.
         body: the bytes as received.
-        headers: what travelled beside the body.
+        headers: as the broker delivered them.
         key: partition key, group or session.
     """
 
@@ -85,7 +85,7 @@ class Message:
 
     @property
     def is_replay(self) -> bool:
-        """Whether it was redriven with the wish to bypass effects outside."""
+        """Tell whether it was redriven with `bypass`: effects outside are not wanted again."""
         return bool(self.headers.get(BYPASS_HEADER))
 
     @cached_property
@@ -106,7 +106,7 @@ class Outgoing:
         data: its payload, of JSON's types.
         queue: where it goes; by default the worker's option `queue`.
         trace_id: by default that of the message that was handled.
-        headers: beside the body.
+        headers: for brokers that keep headers.
         key: partition key, group or session.
         delay: seconds before it can be read.
 

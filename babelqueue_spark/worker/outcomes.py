@@ -1,4 +1,4 @@
-"""What becomes of a message: the decisions, one function each."""
+"""Decide what is done with a message: the outcomes, and one function for each rule."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONGEST_ERROR = 1_000
 
 
 class Outcome(StrEnum):
-    """What becomes of one message; the values name the counters."""
+    """What is done with one message; the values name the counters."""
 
     ACKED = "acked"
     RETRIED = "retried"
@@ -30,8 +30,8 @@ class Outcome(StrEnum):
     DEAD_LETTERED = "dead_lettered"
 
 
-class Because(StrEnum):
-    """Reasons that the worker gives by itself, beside those of `envelope.Reason` and of handlers."""
+class WorkerReason(StrEnum):
+    """Reasons of the worker's own; others come from `envelope.Reason` and from handlers."""
 
     FAILED = "failed"
     UNKNOWN_URN = "unknown_urn"
@@ -63,13 +63,13 @@ class Verdict:
 
 @lru_cache(maxsize=1024)
 def acked(attempts: int) -> Verdict:
-    """The message was handled."""
+    """Give the verdict about a message that was handled."""
     return Verdict(Outcome.ACKED, attempts)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What a handler raised, as far as it matters; unlike the exception it can be sent to executors.
+    """What a handler raised, as values that can be sent to executors.
 
     Attributes:
         error: its text, without its class; None where it has none.
@@ -81,23 +81,23 @@ class Failure:
 
     error: str | None = None
     exception: str | None = None
-    reason: str = Because.FAILED
+    reason: str = WorkerReason.FAILED
     after: float | None = None
     final: bool = False
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """The failure that an exception stands for."""
-        if isinstance(error, FrameFailedError):
+        """Describe an exception."""
+        if isinstance(error, DataFrameFailedError):
             return error.failure
-        text = _within_bounds(str(error))
+        text = _shortened(str(error))
         name = type(error).__name__
         if isinstance(error, Reject):
-            return cls(text, name, _within_bounds(error.reason) or "rejected", final=True)
+            return cls(text, name, _shortened(error.reason) or "rejected", final=True)
         return cls(text, name, after=error.after if isinstance(error, Retry) else None)
 
 
-class FrameFailedError(Exception):
+class DataFrameFailedError(Exception):
     """Raised for each message of a DataFrame handler that failed on the driver."""
 
     def __init__(self, failure: Failure) -> None:
@@ -105,8 +105,8 @@ class FrameFailedError(Exception):
         self.failure = failure
 
 
-def _within_bounds(text: str) -> str | None:
-    """A dead letter has to fit into its broker, whatever a handler says."""
+def _shortened(text: str) -> str | None:
+    """Cut a text, and escape what UTF-8 cannot hold, so that the dead letter fits into its broker."""
     sound = text.encode("utf-8", "backslashreplace").decode()
     return (f"{sound[:_LONGEST_ERROR]}…" if len(sound) > _LONGEST_ERROR else sound) or None
 
@@ -118,7 +118,7 @@ class Policy:
     Attributes:
         max_attempts: deliveries before a failing message becomes a dead letter, the first included.
         backoff: seconds before the first, second, … retry, the last one for all that follow; or a `Backoff`.
-        unknown_urn: what becomes of a message that no handler is for.
+        unknown_urn: what is done with a message that has no handler.
         release_delay: seconds before a released message can be read again.
     """
 
@@ -129,23 +129,23 @@ class Policy:
 
     @property
     def publishes_again(self) -> bool:
-        """Whether a message may go back to its queue."""
+        """Tell whether a message may go back to its queue."""
         return self.max_attempts > 1 or self.unknown_urn == "release"
 
     def refused(self, attempts: int, reason: str) -> Verdict:
-        """The body is no acceptable envelope; no attempt will mend that. Without identity it is poison."""
+        """Dead-letter a body that is no acceptable envelope: no retry helps. Without a URN it is poison."""
         named = Reason.POISON if reason == Reason.MISSING_URN else reason
         return Verdict(Outcome.DEAD_LETTERED, attempts, named, f"the envelope was refused: {reason}")
 
     def gated(self, attempts: int) -> Verdict:
-        """The broker's own property names a schema version that is not ours: the body is not looked at."""
+        """Refuse a message whose headers name another schema version; its body is not read."""
         reason = Reason.UNSUPPORTED_SCHEMA_VERSION
         if self.unknown_urn == "delete":
             return Verdict(Outcome.DROPPED, attempts, reason)
         return Verdict(Outcome.DEAD_LETTERED, attempts, reason, annotated=False)
 
     def failed(self, attempts: int, failure: Failure) -> Verdict:
-        """A handler raised."""
+        """Retry a message whose handler raised, or dead-letter it after the last attempt."""
         counted = min(attempts + 1, MOST_ATTEMPTS)
         if failure.final or counted >= self.max_attempts:
             return Verdict(Outcome.DEAD_LETTERED, counted, failure.reason, failure.error, failure.exception)
@@ -153,19 +153,19 @@ class Policy:
         return Verdict(Outcome.RETRIED, counted, failure.reason, failure.error, failure.exception, delay)
 
     def unknown(self, attempts: int) -> Verdict:
-        """No handler is for its URN."""
+        """Apply `unknown_urn` to a message that has no handler."""
         match self.unknown_urn:
             case "delete":
-                return Verdict(Outcome.DROPPED, attempts, Because.UNKNOWN_URN)
+                return Verdict(Outcome.DROPPED, attempts, WorkerReason.UNKNOWN_URN)
             case "release":
-                return self.released(attempts, Because.UNKNOWN_URN)
+                return self.released(attempts, WorkerReason.UNKNOWN_URN)
             case "dead_letter":
-                return Verdict(Outcome.DEAD_LETTERED, attempts, Because.UNKNOWN_URN)
+                return Verdict(Outcome.DEAD_LETTERED, attempts, WorkerReason.UNKNOWN_URN)
             case "fail":
-                return self.failed(attempts, Failure(reason=Because.UNKNOWN_URN))
+                return self.failed(attempts, Failure(reason=WorkerReason.UNKNOWN_URN))
 
     def released(self, attempts: int, reason: str) -> Verdict:
-        """Back into its queue as it is, after a pause: whoever can handle it may come."""
+        """Put a message back into its queue as it is, after a pause, for another worker."""
         return Verdict(Outcome.RELEASED, attempts, reason, delay=self.release_delay)
 
     def _backoff(self, retry: int) -> float:

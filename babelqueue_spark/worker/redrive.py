@@ -1,4 +1,4 @@
-"""Dead letters on their way back: to the queue that they came from, or to another one."""
+"""Move dead letters back to the queue that they came from, or to another one."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from babelqueue_spark.bindings.batches import HEADERS
 from babelqueue_spark.envelope import strip_dead_letter, validate
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.options import read_options
+from babelqueue_spark.publishing import publish_parts
 from babelqueue_spark.rows.reading import SCHEMA, to_rows
 from babelqueue_spark.worker.messages import BYPASS_HEADER
 
@@ -83,13 +84,13 @@ def redrive(
     """Move dead letters back to where they came from, without their block and with no attempts.
 
     A message is published before it leaves the dead-letter queue: a crash in between leaves it in both, under
-    the same `meta.id`. It looks at what is in the queue when it starts, on the driver.
+    the same `meta.id`. It runs on the driver, and moves only what is in the queue when it starts.
 
     Args:
         spark: evaluates `where`.
         options: of the connector's reads, by name.
         queue: the dead-letter queue.
-        to: where to; by default `dead_letter.original_queue`, or else `meta.queue`.
+        to: where they go; by default `dead_letter.original_queue`, or else `meta.queue`.
         where: a condition on the columns of a read, such as `dead_letter.reason = 'failed'`.
         limit: most messages to move.
         poison: also move messages that no reader accepts, even without their block.
@@ -110,12 +111,12 @@ def redrive(
     with given.queue_binding() as binding, ExitStack() as held:
         if bypass and not binding.capabilities.headers:
             raise OptionError(f"broker '{binding.name}' keeps no headers: redrive without bypass")
-        looking = dry_run and binding.capabilities.browse != "none"
-        for batch in binding.browse(queue) if looking else _taken(binding, queue):
+        browsing = dry_run and binding.capabilities.browse != "none"
+        for batch in binding.browse(queue) if browsing else _taken(binding, queue):
             room = len(batch) if limit is None else min(len(batch), limit - len(result.moves))
             chosen = _chosen(batch, plan, room, binding, result)
             stay = set(range(len(batch)))
-            if not looking:
+            if not browsing:
                 held.callback(_give_back, binding, queue, batch, stay)
             if not dry_run:
                 for rows in _moved(batch, chosen, plan, binding):
@@ -126,7 +127,7 @@ def redrive(
 
 
 def _taken(binding: Binding, queue: str) -> Iterator[pa.RecordBatch]:
-    """Claims of what is there at the start: what stays is held until the end, and met once."""
+    """Claim what is there at the start; what stays is held until the end, so that it is claimed only once."""
     if not binding.claimable(queue):
         yield from binding.browse(queue)
         return
@@ -136,7 +137,7 @@ def _taken(binding: Binding, queue: str) -> Iterator[pa.RecordBatch]:
         if binding.lease and time.monotonic() - started > binding.lease / 2:
             raise OptionError(
                 f"queue '{queue}': claims last {binding.lease:g} s, and what stays there would be claimed "
-                "again while others are looked at: raise visibilityTimeout (on Service Bus the queue's lock "
+                "again while others are read: raise visibilityTimeout (on Service Bus the queue's lock "
                 "duration), or set a limit"
             )
         batch = binding.claim(queue, min(left, binding.capabilities.claim_batch), _BATCH_BYTES)
@@ -149,7 +150,7 @@ def _taken(binding: Binding, queue: str) -> Iterator[pa.RecordBatch]:
 def _chosen(
     batch: pa.RecordBatch, plan: _Plan, room: int, binding: Binding, result: Redriven
 ) -> dict[int, str]:
-    """The rows that move, at most `room`, each with its target; counts the others."""
+    """Choose the rows that move, at most `room`, each with its target; count the others."""
     rows = to_rows(batch, plan.queue, binding, SCHEMA, allow_list_data=False)
     selected = _selected(rows, plan)
     stripped = validate(strip_dead_letter(rows.column("body"))).to_pylist()
@@ -184,7 +185,7 @@ def _selected(rows: pa.RecordBatch, plan: _Plan) -> set[int]:
 
 
 def _is_fresh(since: datetime | None, window: float) -> bool:
-    """Whether the broker may still know the id, and would drop the message as a repeat."""
+    """Tell whether the broker may still know the id, and would drop the message as a duplicate."""
     if not window:
         return False
     return since is None or (datetime.now(UTC) - since).total_seconds() < window
@@ -198,15 +199,13 @@ def _move_of(envelope: dict[str, Any], target: str) -> Move:
 def _moved(
     batch: pa.RecordBatch, chosen: Mapping[int, str], plan: _Plan, binding: Binding
 ) -> Iterator[list[int]]:
-    """Publish, then acknowledge, part after part; the rows of each part that is where it belongs."""
-    size = binding.capabilities.publish_batch
+    """Publish, then acknowledge, chunk after chunk; yields the rows of each chunk that was moved."""
     for target in dict.fromkeys(chosen.values()):
         rows = [row for row, its in chosen.items() if its == target]
-        for first in range(0, len(rows), size):
-            part = batch.take(pa.array(rows[first : first + size]))
-            binding.publish(target, _outgoing(part, plan, binding))
-            binding.acknowledge(plan.queue, part)
-            yield rows[first : first + size]
+        deliveries = batch.take(pa.array(rows))
+        for part, _ in publish_parts(binding, target, _outgoing(deliveries, plan, binding)):
+            binding.acknowledge(plan.queue, deliveries.slice(part.start, len(part)))
+            yield rows[part.start : part.stop]
 
 
 def _give_back(binding: Binding, queue: str, batch: pa.RecordBatch, rows: set[int]) -> None:

@@ -1,4 +1,4 @@
-"""Which handler a URN belongs to."""
+"""Find the handler of a URN."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MessageHandler:
     Attributes:
         pattern: a URN, in which `*` stands for any text.
         run: takes a message, and what `partition_setup` gave where there is one.
-        partition_setup: opens what a partition's messages share; called when the first of them comes.
+        partition_setup: opens what a partition's messages share; called when the handler first runs.
     """
 
     pattern: str
@@ -30,7 +30,7 @@ class MessageHandler:
 
 
 @dataclass(frozen=True)
-class FrameHandler:
+class DataFrameHandler:
     """A function of a DataFrame, run on the driver.
 
     Attributes:
@@ -44,7 +44,7 @@ class FrameHandler:
     data_schema: DataType | str | None = None
 
 
-Handler = MessageHandler | FrameHandler
+Handler = MessageHandler | DataFrameHandler
 
 
 class Routes:
@@ -57,7 +57,7 @@ class Routes:
         self._handlers = {handler.pattern: handler for handler in handlers}
 
     def add(self, handler: Handler) -> None:
-        """Add a handler; `OptionError` where its URN has one, or its function cannot be one."""
+        """Add a handler; `OptionError` where the URN has one, or the function is async."""
         if not handler.pattern.strip():
             raise OptionError("a handler needs a URN, such as 'urn:babel:orders:created' or 'urn:babel:*'")
         if handler.pattern in self._handlers:
@@ -69,13 +69,18 @@ class Routes:
             )
         self._handlers[handler.pattern] = handler
 
+    def message_handler(self, job: str) -> MessageHandler | None:
+        """The message handler of a URN, or None."""
+        handler = self.of(job)
+        return handler if isinstance(handler, MessageHandler) else None
+
     def of(self, job: str) -> Handler | None:
         """The handler of a URN, or None."""
         return next((handler for handler in self.ordered() if matches(handler.pattern, job)), None)
 
-    def frame_handlers(self) -> list[FrameHandler]:
+    def dataframe_handlers(self) -> list[DataFrameHandler]:
         """Those that run on the driver."""
-        return [handler for handler in self._handlers.values() if isinstance(handler, FrameHandler)]
+        return [handler for handler in self._handlers.values() if isinstance(handler, DataFrameHandler)]
 
     def ordered(self) -> list[Handler]:
         """All handlers, in the order in which their patterns are tried."""
@@ -86,7 +91,7 @@ class Routes:
 
 
 def matches(pattern: str, job: str) -> bool:
-    """Whether a URN matches a pattern in which `*` stands for any text, the empty one too."""
+    """Tell whether a URN matches a pattern in which `*` stands for any text, the empty one too."""
     if "*" not in pattern:
         return pattern == job
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), job, re.DOTALL) is not None

@@ -1,4 +1,4 @@
-"""The rows of one partition, as handlers need them: by number, in plain Python."""
+"""Hold the rows of one partition for handlers: by number, in plain Python."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pyarrow as pa
 from babelqueue_spark.bindings import OUTGOING
 from babelqueue_spark.envelope import SCHEMA_VERSION
 from babelqueue_spark.envelope.columns import is_blank
-from babelqueue_spark.worker.ledger import fingerprint
 from babelqueue_spark.worker.messages import Message
+from babelqueue_spark.worker.outbox import fingerprint
 
 VERSION_HEADERS = ("bq-schema-version", "bq_schema_version")
 """Where brokers with native properties carry the schema version; Artemis has no hyphens."""
@@ -59,11 +59,11 @@ class Rows:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Names the rows by their bodies and queues."""
+        """Digest the rows by their bodies and queues."""
         return fingerprint(self.bodies, [queue.encode() for queue in self.queues])
 
     def is_gated(self, row: int) -> bool:
-        """Whether a property beside the body names another schema version; a blank one names none."""
+        """Tell whether a header names another schema version; a blank one names none."""
         headers = self._headers[row]
         return bool(headers) and any(
             name in VERSION_HEADERS and not is_blank(value) and value != str(SCHEMA_VERSION)
@@ -71,11 +71,11 @@ class Rows:
         )
 
     def is_acceptable(self, row: int) -> bool:
-        """Whether a handler may get the message."""
+        """Tell whether a handler may get the message."""
         return self.errors[row] is None and not self.is_gated(row)
 
     def message(self, row: int) -> Message:
-        """What a handler gets."""
+        """Build what a handler gets."""
         return Message(
             self.jobs[row],
             self._trace_ids[row],
@@ -88,7 +88,7 @@ class Rows:
         )
 
     def about(self, row: int) -> dict[str, Any]:
-        """What a log line says of a message."""
+        """Name the message, for a log line."""
         return {
             "queue": self.queues[row],
             "urn": self.jobs[row],
@@ -97,7 +97,7 @@ class Rows:
         }
 
     def column(self, name: str, rows: Sequence[int]) -> pa.Array:
-        """Some values of a column."""
+        """Take some values of a column."""
         return self.table.column(name).combine_chunks().take(pa.array(rows, pa.int64()))
 
     def _list(self, name: str) -> list[Any]:

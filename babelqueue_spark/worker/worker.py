@@ -1,9 +1,10 @@
-"""The worker: a function for foreachBatch that hands messages to handlers, and settles each of them."""
+"""The worker: a function for foreachBatch that routes messages to handlers and settles each of them."""
 
 from __future__ import annotations
 
 import json
 import uuid
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -25,10 +26,10 @@ from babelqueue_spark.worker.backoff import Backoff
 from babelqueue_spark.worker.counts import Counts
 from babelqueue_spark.worker.handling import Task, Work, admit, handle, settle
 from babelqueue_spark.worker.idempotency import IdempotencyStore
-from babelqueue_spark.worker.ledger import Entry, Ledger, fingerprint
 from babelqueue_spark.worker.messages import HandlerTimeoutError
+from babelqueue_spark.worker.outbox import Outbox, OutboxEntry, fingerprint
 from babelqueue_spark.worker.outcomes import Failure, Policy, UnknownUrn
-from babelqueue_spark.worker.routes import FrameHandler, MessageHandler, Routes
+from babelqueue_spark.worker.routes import DataFrameHandler, MessageHandler, Routes
 from babelqueue_spark.worker.rows import VERSION_HEADERS
 from babelqueue_spark.worker.timeouts import StuckHandlerError, with_jobs_cancelled_after
 
@@ -54,7 +55,7 @@ _COUNTS = "job STRING, outcome STRING, reason STRING, messages BIGINT"
 
 
 class Worker:
-    """Messages to handlers, and whatever becomes of them to where it belongs.
+    """Routes messages to handlers and settles each: acknowledge, retry, release, drop or dead-letter.
 
         worker = Worker({"url": "redis://localhost:6379/0"}, journal="/mnt/streams/orders/worker")
 
@@ -64,22 +65,27 @@ class Worker:
         orders.writeStream.foreachBatch(worker).option("checkpointLocation", ...).start()
 
     Args:
-        options: of the connector's writes, by name: where retries, dead letters and what handlers return
-            are published.
+        options: of the connector's writes, by name: where to publish retries, dead letters and what handlers
+            return.
         journal: a directory or fsspec URL that driver and executors share, for this worker alone.
-        checkpoint: the `checkpointLocation` of the query, for Spark Connect, which does not tell a function
-            of foreachBatch whose batches it gets: its id is read there.
+        checkpoint: the `checkpointLocation` of the query, needed over Spark Connect only: the query's id is
+            read there.
         max_attempts: deliveries of a failing message before it becomes a dead letter, the first included.
         backoff: seconds before the first, second, … retry, the last for all that follow; or a `Backoff`.
-        unknown_urn: what becomes of a message that no handler is for: `fail` (as if one had raised),
-            `delete`, `release` (back into its queue, not counted), `dead_letter`.
+        unknown_urn: what to do with a message that has no handler: `fail` (as if one had raised), `delete`,
+            `release` (back into its queue, not counted), `dead_letter`.
         release_delay: seconds before a released message can be read again.
-        handler_timeout: seconds that a message handler has for a message; None = for ever.
-        frame_timeout: seconds that a DataFrame handler has for a batch; None = for ever.
-        idempotency: where to remember what was handled; None = messages are handled as often as they come.
+        handler_timeout: seconds that a message handler has for a message; None = no limit.
+        dataframe_timeout: seconds that a DataFrame handler has for a batch; None = no limit.
+        idempotency: where to remember handled messages; None = a message is handled as often as it comes.
         on_batch: called on the driver after each batch, with its number and its `Counts`.
-        exchange: a directory that driver and executors share, for a JSON line about each message that is
+        message_log: a directory that driver and executors share, for a JSON line about each message that is
             taken or published; None = no lines. They hold whole bodies.
+        frame_timeout: former name of `dataframe_timeout`, for this release.
+        exchange: former name of `message_log`, for this release.
+
+    Raises:
+        OptionError: an option or argument is invalid.
     """
 
     def __init__(
@@ -93,11 +99,15 @@ class Worker:
         unknown_urn: UnknownUrn = "fail",
         release_delay: float = 5.0,
         handler_timeout: float | None = None,
-        frame_timeout: float | None = None,
+        dataframe_timeout: float | None = None,
         idempotency: IdempotencyStore | None = None,
         on_batch: Callable[[int, Counts], None] | None = None,
+        message_log: str | None = None,
+        frame_timeout: float | None = None,
         exchange: str | None = None,
     ) -> None:
+        dataframe_timeout = _renamed("dataframe_timeout", dataframe_timeout, "frame_timeout", frame_timeout)
+        message_log = _renamed("message_log", message_log, "exchange", exchange)
         self._given = dict(options)
         self._options = write_options(options)
         self._journal = journal
@@ -111,14 +121,14 @@ class Worker:
             )
         )
         self._handler_timeout = _timeout("handler_timeout", handler_timeout, idempotency)
-        self._frame_timeout = _timeout("frame_timeout", frame_timeout, idempotency)
+        self._dataframe_timeout = _timeout("dataframe_timeout", dataframe_timeout, idempotency)
         self._idempotency = idempotency
         self._on_batch = on_batch
-        self._exchange = exchange
+        self._message_log = message_log
         self._routes = Routes()
         self._probed = False
         self.counts = Counts()
-        """What this object did so far."""
+        """Count what this object did so far."""
 
     # -- handlers ----------------------------------------------------------------------------------
 
@@ -145,7 +155,7 @@ class Worker:
 
         return added
 
-    def frame_handler(
+    def dataframe_handler(
         self, pattern: str, *, data_schema: DataType | str | None = None
     ) -> Callable[[Handler], Handler]:
         """Decorate a function that handles the rows of a batch as a DataFrame, on the driver.
@@ -160,45 +170,51 @@ class Worker:
         """
 
         def added(run: Handler) -> Handler:
-            self._routes.add(FrameHandler(pattern, run, data_schema))
+            self._routes.add(DataFrameHandler(pattern, run, data_schema))
             return run
 
         return added
+
+    def frame_handler(
+        self, pattern: str, *, data_schema: DataType | str | None = None
+    ) -> Callable[[Handler], Handler]:
+        """Former name of `dataframe_handler`, for this release."""
+        _warn("frame_handler", "dataframe_handler")
+        return self.dataframe_handler(pattern, data_schema=data_schema)
 
     # -- batches -----------------------------------------------------------------------------------
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Handle a micro-batch: the function for foreachBatch.
 
-        `frame` has the columns of a read, `data` as text. A batch that is repeated after a crash goes on
-        where its partitions have the same rows: give the worker the batch itself, filtered perhaps, but
-        not shuffled.
+        `frame` has the columns of a read, `data` as text. It may be filtered, but not shuffled: a batch that
+        is repeated after a crash finds its decisions by the rows of each partition.
         """
         work = self._work(_query_id(frame.sparkSession, self._checkpoint), batch_id)
-        work.ledger().begin()
+        work.outbox().begin()
         self._finish(batch_id, self._handled(frame, work))
 
     def run(self, frame: DataFrame) -> Counts:
-        """Handle the rows of a DataFrame that is no stream, once; what it did.
+        """Handle the rows of a DataFrame that is no stream, once; returns the counters.
 
-        They are taken from no queue: a batch read of the connector only looks into one.
+        Nothing is removed from a queue: a batch read of the connector only browses one.
         """
         work = self._work(uuid.uuid4().hex, 0)
-        work.ledger().begin()
+        work.outbox().begin()
         try:
             counts = self._handled(frame, work)
         finally:
-            work.ledger().end()
+            work.outbox().end()
         self._finish(0, counts)
         return counts
 
     def summary(self, spark: SparkSession) -> DataFrame:
-        """What this object did so far: job, outcome, reason, messages."""
+        """Make a DataFrame of the counters so far: job, outcome, reason, messages."""
         return spark.createDataFrame(self.counts.rows(), _COUNTS)
 
     def _work(self, run: str, batch: int) -> Work:
         if not self._probed:
-            Ledger(self._journal, run, batch).probe()
+            Outbox(self._journal, run, batch).probe()
             self._check_retries()
             self._probed = True
         return Work(
@@ -210,11 +226,11 @@ class Worker:
             location=self._journal,
             run=run,
             batch=batch,
-            exchange=self._exchange,
+            message_log=self._message_log,
         )
 
     def _check_retries(self) -> None:
-        """Where a queue's retries cannot be, that is said before any handler has run."""
+        """Raise, before any handler has run, where the broker cannot hold a queue's retries."""
         if self._policy.publishes_again or self._idempotency is not None:
             with self._options.binding() as binding:
                 binding.retry_delay(",".join(self._options.queue) or "*", 0, 0)
@@ -222,47 +238,47 @@ class Worker:
     def _handled(self, frame: DataFrame, work: Work) -> Counts:
         _check_columns(frame.schema)
         counts = Counts()
-        if not self._routes.frame_handlers():
+        if not self._routes.dataframe_handlers():
             counts.add(_run(frame, handle(work)))
             return counts
         frame = frame.persist()
         try:
             left = F.lit(True)
-            for handler, urns in self._frames(frame):
+            for handler, urns in self._dataframe_handlers(frame):
                 its = _acceptable() & F.col("job").isin(urns)
-                counts.add(self._handled_as_frame(handler, frame.where(its), work))
+                counts.add(self._handled_as_dataframe(handler, frame.where(its), work))
                 left &= ~its
             counts.add(_run(frame.where(left), handle(work)))
         finally:
             frame.unpersist()
         return counts
 
-    def _frames(self, frame: DataFrame) -> list[tuple[FrameHandler, list[str]]]:
+    def _dataframe_handlers(self, frame: DataFrame) -> list[tuple[DataFrameHandler, list[str]]]:
         """The DataFrame handlers that have rows, with the URNs of them."""
         urns = [row.job for row in frame.where(_acceptable()).select("job").distinct().collect()]
         found = [
             (handler, [urn for urn in urns if self._routes.of(urn) is handler])
-            for handler in self._routes.frame_handlers()
+            for handler in self._routes.dataframe_handlers()
         ]
         return [(handler, its) for handler, its in found if its]
 
-    def _handled_as_frame(self, handler: FrameHandler, frame: DataFrame, work: Work) -> list[Any]:
+    def _handled_as_dataframe(self, handler: DataFrameHandler, frame: DataFrame, work: Work) -> list[Any]:
         name = f"frame-{fingerprint([handler.pattern.encode()])}"
-        outcome = work.ledger().read(f"{name}-outcome")
+        outcome = work.outbox().read(f"{name}-outcome")
         if outcome is None:
             # Cut off from its plan, so that the handler may join or coalesce what was admitted.
             admitted = frame if work.store is None else _admitted(frame, admit(work, name)).localCheckpoint()
             failure = self._outcome(handler, admitted, work)
             notes = {"failure": None if failure is None else asdict(failure)}
-            outcome = work.ledger().write(f"{name}-outcome", Entry(notes))
+            outcome = work.outbox().write(f"{name}-outcome", OutboxEntry(notes))
         noted = outcome.notes["failure"]
         return _run(frame, settle(work, name, None if noted is None else Failure(**noted)))
 
-    def _outcome(self, handler: FrameHandler, frame: DataFrame, work: Work) -> Failure | None:
-        """Run a handler once; what it raised."""
+    def _outcome(self, handler: DataFrameHandler, frame: DataFrame, work: Work) -> Failure | None:
+        """Run a handler once; returns what it raised, if anything."""
         try:
             with_jobs_cancelled_after(
-                self._frame_timeout, frame.sparkSession, lambda: self._run_on_driver(handler, frame, work)
+                self._dataframe_timeout, frame.sparkSession, lambda: self._run_on_driver(handler, frame, work)
             )
         except StuckHandlerError:
             raise
@@ -272,7 +288,7 @@ class Worker:
             return Failure.of(error)
         return None
 
-    def _run_on_driver(self, handler: FrameHandler, frame: DataFrame, work: Work) -> None:
+    def _run_on_driver(self, handler: DataFrameHandler, frame: DataFrame, work: Work) -> None:
         if handler.data_schema is not None:
             typed = decode("body", handler.data_schema, allow_empty_list_data=True)["data"]
             frame = frame.withColumn("data", typed)
@@ -289,6 +305,25 @@ class Worker:
         self.counts.by += counts.by
         if self._on_batch is not None:
             self._on_batch(batch, counts)
+
+
+_T = TypeVar("_T")
+
+
+def _renamed(name: str, value: _T | None, former: str, given: _T | None) -> _T | None:
+    """The argument's value, which may come under its former name."""
+    if given is None:
+        return value
+    _warn(former, name, stacklevel=4)
+    return given
+
+
+def _warn(former: str, name: str, *, stacklevel: int = 3) -> None:
+    warnings.warn(
+        f"{former} of Worker is now {name}; the former name goes with the next release",
+        DeprecationWarning,
+        stacklevel=stacklevel,
+    )
 
 
 def _query_id(spark: Any, checkpoint: str | None) -> str:
@@ -313,7 +348,7 @@ def _query_id(spark: Any, checkpoint: str | None) -> str:
 
 
 def _acceptable() -> Column:
-    """As `Rows.is_acceptable`."""
+    """Select what `Rows.is_acceptable` does."""
     wanted = F.col("error").isNull()
     for name in VERSION_HEADERS:
         value = F.col("headers")[name]
@@ -323,7 +358,7 @@ def _acceptable() -> Column:
 
 
 def _was_stopped(error: BaseException) -> bool:
-    """Whether the query or Spark itself was stopped under a handler, which is no failure of its messages."""
+    """Tell whether the query or Spark was stopped under a handler: its messages have not failed then."""
     return isinstance(error, Py4JNetworkError) or any(words in str(error) for words in _STOPPED)
 
 
@@ -365,7 +400,7 @@ def _timeout(name: str, seconds: float | None, store: IdempotencyStore | None) -
     if seconds is None:
         return None
     if seconds <= 0:
-        raise OptionError(f"{name} is {seconds:g}, but takes seconds, more than 0; None = for ever")
+        raise OptionError(f"{name} is {seconds:g}, but takes seconds, more than 0; None = no limit")
     if store is not None and seconds > store.lease / 2:
         raise OptionError(
             f"{name} is {seconds:g} s, but the store's lease is {store.lease:g} s: make it twice as long, or "

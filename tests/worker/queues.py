@@ -45,6 +45,6 @@ def taken(url: str, queue: str, count: int) -> list[bytes]:
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
-    """The lines of an exchange."""
+    """The lines of a message log."""
     texts = (path.read_text() for path in sorted(folder.glob("*.jsonl")))
     return [json.loads(line) for text in texts for line in text.splitlines()]

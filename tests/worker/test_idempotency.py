@@ -256,7 +256,7 @@ def test_duplicates_do_not_reach_a_dataframe_handler(
     worker = Worker({"url": url}, journal=str(tmp_path / "worker"), idempotency=store)
     seen: list[list[int]] = []
 
-    @worker.frame_handler("urn:*", data_schema="n INT")
+    @worker.dataframe_handler("urn:*", data_schema="n INT")
     def handle(frame: Any, _: int) -> None:
         seen.append(sorted(row.n for row in frame.select("data.n").collect()))
 

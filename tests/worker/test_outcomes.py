@@ -166,12 +166,12 @@ class Trial:
             unknown_urn=strategy,
             release_delay=1,
             handler_timeout=0.5,
-            exchange=str(folder / "exchange"),
+            message_log=str(folder / "messages"),
         )
         worker.handler("urn:babel:orders:*")(act)
         work_off(spark, worker, url, self.queue, folder)
         self.counts: Counts = worker.counts
-        self.lines = lines(folder / "exchange")
+        self.lines = lines(folder / "messages")
         expected = [case for wanted, _, case in CASES if wanted == strategy]
         self.places = {
             place: taken(url, name, sum(case.place == place for case in expected))

@@ -1,4 +1,4 @@
-"""The rules of the worker without a broker: sections of the conformance suite, gate, ledger."""
+"""The rules of the worker without a broker: sections of the conformance suite, admission, outbox."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from babelqueue_spark.bindings.pulsar import PulsarBinding
 from babelqueue_spark.envelope import Reason
 from babelqueue_spark.errors import JournalError
 from babelqueue_spark.worker import IdempotencyStore, Record, SqlStore
-from babelqueue_spark.worker.gate import Gate
-from babelqueue_spark.worker.ledger import Entry, Ledger
+from babelqueue_spark.worker.admission import Admission
+from babelqueue_spark.worker.outbox import Outbox, OutboxEntry
 from babelqueue_spark.worker.outcomes import Failure, Outcome, Policy, UnknownUrn, Verdict
 from babelqueue_spark.worker.rows import INPUT, Rows
 from tests.envelope.conformance import manifest
@@ -57,12 +57,12 @@ def test_version_gate(section: str) -> None:
     assert (run, len(manifest()[section]["cases"])) == (13, 17)
 
 
-def test_a_gate_goes_on_behind_many_rows_that_need_no_claim(tmp_path: Path) -> None:
+def test_an_admission_goes_on_behind_many_rows_that_need_no_claim(tmp_path: Path) -> None:
     ids = [None] * 1_000 + [f"i{number}" for number in range(600)] + ["last"]
     with SqlStore(f"sqlite:///{tmp_path}/store.db") as store:
-        gate = Gate(store, "a" * 32, ids, lambda row: row in (1_100, 1_600))
-        assert gate.record(1_100).standing == "granted"
-        assert gate.record(1_600).standing == "granted"
+        admission = Admission(store, "a" * 32, ids, lambda row: row in (1_100, 1_600))
+        assert admission.record(1_100).standing == "granted"
+        assert admission.record(1_600).standing == "granted"
         assert store.claim(["last"], "b" * 32)[0].standing == "held"
 
 
@@ -89,25 +89,25 @@ class Noted(IdempotencyStore):
 
 def test_claims_are_made_anew_when_half_of_their_lease_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
-    monkeypatch.setattr("babelqueue_spark.worker.gate.time.monotonic", lambda: now)
+    monkeypatch.setattr("babelqueue_spark.worker.admission.time.monotonic", lambda: now)
     store = Noted()
-    gate = Gate(store, "a" * 32, ["a", "b", "c", "d"], lambda _: True)
+    admission = Admission(store, "a" * 32, ["a", "b", "c", "d"], lambda _: True)
     for row in range(4):
-        assert gate.record(row).standing == "granted"
-        gate.handled(row)
+        assert admission.record(row).standing == "granted"
+        admission.handled(row)
         now += 20
     assert store.claims == [["a", "b", "c", "d"], ["c", "d"]]
 
 
 def test_an_attempt_that_comes_too_late_decides_nothing(tmp_path: Path) -> None:
-    late, next_one = Ledger(str(tmp_path), "run", 0), Ledger(str(tmp_path), "run", 1)
+    late, next_one = Outbox(str(tmp_path), "run", 0), Outbox(str(tmp_path), "run", 1)
     late.begin()
-    late.write("first", Entry({}))
+    late.write("first", OutboxEntry({}))
     next_one.begin()
     with pytest.raises(JournalError, match="came too late"):
-        late.write("second", Entry({}))
+        late.write("second", OutboxEntry({}))
     assert late.read("second") is None
-    assert next_one.write("first", Entry({"a": 1})).notes == {"a": 1}
+    assert next_one.write("first", OutboxEntry({"a": 1})).notes == {"a": 1}
 
 
 EXHAUSTION = manifest()["pulsar_exhaustion"]["cases"]

@@ -69,7 +69,7 @@ def test_handlers_that_cannot_be() -> None:
     worker = Worker({"url": "redis://localhost"}, journal="/nowhere")
     worker.handler("urn:a")(print)
     with pytest.raises(OptionError, match="has a handler already"):
-        worker.frame_handler("urn:a")(print)
+        worker.dataframe_handler("urn:a")(print)
     with pytest.raises(OptionError, match="needs a URN"):
         worker.handler(" ")(print)
 
@@ -87,12 +87,27 @@ def test_handlers_that_cannot_be() -> None:
         ({"backoff": [1, -1]}, "0 or more"),
         ({"release_delay": 0}, "spins hot"),
         ({"handler_timeout": 0}, "more than 0"),
-        ({"frame_timeout": -1}, "more than 0"),
+        ({"dataframe_timeout": -1}, "more than 0"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, Any], says: str) -> None:
     with pytest.raises(OptionError, match=says):
         Worker({"url": "redis://localhost"}, journal="/nowhere", **options)
+
+
+def test_former_names_warn_and_work(tmp_path: Path) -> None:
+    with pytest.warns(DeprecationWarning, match="frame_timeout of Worker is now dataframe_timeout") as warned:
+        worker = Worker({"url": "redis://localhost"}, journal="/nowhere", frame_timeout=3)
+    assert warned[0].filename == __file__
+    assert worker._dataframe_timeout == 3
+    with pytest.warns(DeprecationWarning, match="exchange of Worker is now message_log"):
+        worker = Worker({"url": "redis://localhost"}, journal="/nowhere", exchange=str(tmp_path))
+    assert worker._message_log == str(tmp_path)
+    with pytest.warns(DeprecationWarning, match="frame_handler of Worker is now dataframe_handler") as warned:
+        worker.frame_handler("urn:a")(print)
+    assert warned[0].filename == __file__
+    with pytest.raises(OptionError, match="has a handler already"):
+        worker.dataframe_handler("urn:a")(print)
 
 
 def test_a_store_whose_client_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +163,7 @@ def test_a_reason_is_a_text() -> None:
         Reject(ValueError("x"))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("timeout", ["handler_timeout", "frame_timeout"])
+@pytest.mark.parametrize("timeout", ["handler_timeout", "dataframe_timeout"])
 def test_a_timeout_fits_into_a_lease(timeout: str) -> None:
     for options, fits in (({"lease": 60}, True), ({"lease": 59}, False)):
         with nullcontext() if fits else pytest.raises(OptionError, match="twice as long"):
@@ -339,7 +354,7 @@ def test_a_dataframe_handler_writes_tables_and_replies(
     worker = worker_for(url, tmp_path)
     table = str(tmp_path / "table")
 
-    @worker.frame_handler("urn:babel:orders:*", data_schema="n BIGINT, price DECIMAL(10,2)")
+    @worker.dataframe_handler("urn:babel:orders:*", data_schema="n BIGINT, price DECIMAL(10,2)")
     def save(frame: Any, batch: int) -> Any:
         frame.select("data.*", "trace_id").write.mode("overwrite").parquet(f"{table}/batch={batch}")
         return frame.where("data.n = 1").selectExpr(
@@ -369,7 +384,7 @@ def test_what_a_dataframe_handler_did_stands_when_the_batch_is_repeated(
 
     def attempt(setup: Any) -> Worker:
         worker = worker_for(url, tmp_path)
-        worker.frame_handler("urn:frame")(lambda frame, batch: calls.append(frame.count()))
+        worker.dataframe_handler("urn:frame")(lambda frame, batch: calls.append(frame.count()))
         worker.handler("urn:message", partition_setup=setup)(lambda message, _: None)
         work_off(spark, worker, url, queue, tmp_path)
         return worker
@@ -390,19 +405,19 @@ def test_when_a_dataframe_handler_raises_its_messages_failed_and_no_others(
 ) -> None:
     worker = worker_for(url, tmp_path, max_attempts=2)
 
-    @worker.frame_handler("urn:raises")
+    @worker.dataframe_handler("urn:raises")
     def raises(frame: Any, _: int) -> None:
         frame.selectExpr("raise_error('no table')").collect()
 
-    @worker.frame_handler("urn:rejects")
+    @worker.dataframe_handler("urn:rejects")
     def rejects(*_: Any) -> None:
         raise Reject("bad_batch", "why")
 
-    @worker.frame_handler("urn:waits")
+    @worker.dataframe_handler("urn:waits")
     def waits(*_: Any) -> None:
         raise Retry(after=3600)
 
-    @worker.frame_handler("urn:*")
+    @worker.dataframe_handler("urn:*")
     def fine(frame: Any, _: int) -> None:
         assert frame.count() == 1
 
@@ -431,8 +446,8 @@ def wait_in_spark(frame: Any, _: int) -> None:
 def test_a_dataframe_handler_that_never_returns_is_cancelled(
     spark: Any, url: str, queue: str, tmp_path: Path
 ) -> None:
-    worker = worker_for(url, tmp_path, frame_timeout=2)
-    worker.frame_handler("urn:*")(wait_in_spark)
+    worker = worker_for(url, tmp_path, dataframe_timeout=2)
+    worker.dataframe_handler("urn:*")(wait_in_spark)
     publish(url, queue, [order(queue)])
     work_off(spark, worker, url, queue, tmp_path)
     assert worker.counts.retried == 1
@@ -442,9 +457,9 @@ def test_a_dataframe_handler_that_never_returns_is_cancelled(
 def test_what_a_dataframe_handler_in_time_returns_is_published(
     spark: Any, url: str, queue: str, tmp_path: Path
 ) -> None:
-    worker = worker_for(url, tmp_path, frame_timeout=60)
+    worker = worker_for(url, tmp_path, dataframe_timeout=60)
 
-    @worker.frame_handler("urn:*")
+    @worker.dataframe_handler("urn:*")
     def copy(frame: Any, _: int) -> Any:
         frame.select("job", "data").write.format("babelqueue").options(
             url=url, queue=f"{queue}-written"
@@ -461,8 +476,8 @@ def test_what_a_dataframe_handler_in_time_returns_is_published(
 def test_one_that_is_late_and_returns_has_handled_its_messages(
     spark: Any, url: str, queue: str, tmp_path: Path
 ) -> None:
-    worker = worker_for(url, tmp_path, frame_timeout=0.1)
-    worker.frame_handler("urn:*")(lambda *_: threading.Event().wait(0.5) or None)
+    worker = worker_for(url, tmp_path, dataframe_timeout=0.1)
+    worker.dataframe_handler("urn:*")(lambda *_: threading.Event().wait(0.5) or None)
     publish(url, queue, [order(queue)])
     work_off(spark, worker, url, queue, tmp_path)
     assert (worker.counts.acked, worker.counts.retried) == (1, 0)
@@ -473,9 +488,9 @@ def test_one_that_waits_for_something_else_fails_the_query_and_loses_nothing(
     spark: Any, url: str, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("babelqueue_spark.worker.timeouts._GRACE_SECONDS", 0.1)
-    worker = worker_for(url, tmp_path, frame_timeout=0.1)
+    worker = worker_for(url, tmp_path, dataframe_timeout=0.1)
     forever = threading.Event()
-    worker.frame_handler("urn:*")(lambda *_: forever.wait())
+    worker.dataframe_handler("urn:*")(lambda *_: forever.wait())
     body = order(queue, n=1)
     publish(url, queue, [body])
     with pytest.raises(Exception, match="does not end"):

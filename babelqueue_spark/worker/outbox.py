@@ -1,7 +1,7 @@
-"""What was decided about the messages of a partition, on shared storage, before any of it is published.
+"""The outbox: decisions and outgoing messages of a partition, on shared storage before any is published.
 
-Handlers may decide otherwise when they are asked again. So a decision is written once, and whoever repeats
-the task or the batch after a crash publishes what stands there.
+A handler that runs twice may decide twice. So an entry is written once, and a task or batch that is repeated
+after a crash publishes what the entry holds.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from babelqueue_spark.bindings import OUTGOING
 from babelqueue_spark.errors import JournalError
 from babelqueue_spark.journal import open_store
 
-POSTS = pa.schema([("queue", pa.string()), ("dead", pa.bool_()), *OUTGOING])
-"""Messages to publish: `OUTGOING`, the queue each goes to, and whether that means its dead-letter queue."""
+OUTGOING_MESSAGES = pa.schema([("queue", pa.string()), ("dead", pa.bool_()), *OUTGOING])
+"""Messages to publish: `OUTGOING`, the queue of each, and whether its dead-letter queue is meant (`dead`)."""
 
 _BEGUN = "begun.json"
 """A file that is there as long as its batch may be decided about."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class OutboxEntry:
     """The decisions about one partition.
 
     Attributes:
-        notes: what is not to be published, of JSON's types.
-        posts: `POSTS` to publish, in order.
+        notes: what else was decided, of JSON's types.
+        messages: `OUTGOING_MESSAGES`, in the order of publishing.
     """
 
     notes: dict[str, Any]
-    posts: pa.RecordBatch = field(
-        default_factory=lambda: pa.RecordBatch.from_pylist([], schema=POSTS),
+    messages: pa.RecordBatch = field(
+        default_factory=lambda: pa.RecordBatch.from_pylist([], schema=OUTGOING_MESSAGES),
     )
 
 
-class Ledger:
-    """The decisions of one run: a query's, in a folder that its batches share, or of one batch by itself.
+class Outbox:
+    """The entries of one batch, in the folder of its run (a query, or one call of `Worker.run`).
 
     Args:
         location: a directory or fsspec URL that driver and executors share.
@@ -56,50 +56,45 @@ class Ledger:
         self._batch = batch
 
     def begin(self) -> None:
-        """Drop what former batches of this run left: they are finished when a new one begins."""
+        """Open the batch, and delete what former batches of this run left: they are finished."""
         for name in self._store.names(self._run):
             if name.isdigit() and int(name) < self._batch:
                 self._store.remove(f"{self._run}/{name}")
         self._store.create(f"{self._folder}/{_BEGUN}", b"{}")
 
     def end(self) -> None:
-        """Drop all of this run, which nothing can repeat."""
+        """Delete all of this run, which nothing can repeat."""
         self._store.remove(self._run)
 
     def probe(self) -> None:
-        """`JournalError` where the storage cannot do what a ledger needs."""
+        """Raise `JournalError` where the storage cannot do what an outbox needs."""
         self._store.probe()
 
-    def read(self, name: str) -> Entry | None:
-        """An entry, or None when nobody has written it."""
-        content = self._store.read(self._path(name))
-        if content is None:
+    def read(self, name: str) -> OutboxEntry | None:
+        """Read an entry; None when nobody has written it."""
+        file = self._store.read_arrow(self._path(name))
+        if file is None:
             return None
-        with pa.ipc.open_file(pa.BufferReader(content)) as reader:
-            notes = json.loads(reader.schema.metadata[b"notes"])
-            [posts] = (reader.get_batch(number) for number in range(reader.num_record_batches))
-        return Entry(notes, posts.replace_schema_metadata(None))
+        [messages] = file.batches
+        return OutboxEntry(json.loads(file.metadata[b"notes"]), messages)
 
-    def write(self, name: str, entry: Entry) -> Entry:
-        """Write an entry, whole and durable; the one that stands afterwards, which may be another's.
+    def write(self, name: str, entry: OutboxEntry) -> OutboxEntry:
+        """Write an entry, whole and durable; returns the one that is there now: the first that was written.
 
         `JournalError` when the batch is finished: this attempt comes too late to decide anything.
         """
-        sink = pa.BufferOutputStream()
-        schema = POSTS.with_metadata({"notes": json.dumps(entry.notes)})
-        with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-            writer.write_batch(entry.posts.replace_schema_metadata(schema.metadata))
-        self._store.create(self._path(name), sink.getvalue().to_pybytes())
+        schema = OUTGOING_MESSAGES.with_metadata({"notes": json.dumps(entry.notes)})
+        self._store.create_arrow(self._path(name), [entry.messages], schema)
         if self._store.read(f"{self._folder}/{_BEGUN}") is None:
             self._store.remove(self._folder)
             raise JournalError(
                 f"journal {self._store.location}: batch {self._batch} was finished by another attempt, "
                 "and this one came too late; nothing of what it decided is published"
             )
-        standing = self.read(name)
-        if standing is None:
+        written = self.read(name)
+        if written is None:
             raise JournalError(f"journal {self._store.location} lost an entry while it was written")
-        return standing
+        return written
 
     def _path(self, name: str) -> str:
         return f"{self._folder}/{name}.arrow"
@@ -110,7 +105,7 @@ class Ledger:
 
 
 def fingerprint(*columns: Sequence[bytes]) -> str:
-    """Names rows by what they hold: 32 hex digits. A decision must never stand for other rows."""
+    """Digest rows by what they hold, as 32 hex digits: a decision must never stand for other rows."""
     digest = hashlib.blake2b(digest_size=16)
     for column in columns:
         lengths = np.fromiter(map(len, column), np.int64, len(column))

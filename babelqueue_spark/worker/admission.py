@@ -1,4 +1,4 @@
-"""Which rows of a partition may be handled: each message once, where there is an idempotency store."""
+"""Admit rows of a partition to their handlers: each message once, where there is an idempotency store."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _DUPLICATE = Record("handled")
 _CLAIMED_AT_ONCE = 256
 
 
-class Gate:
+class Admission:
     """The claims of one partition's task; asked row after row, in order.
 
-    A row that is asked for has half a lease before it at least: older claims are made anew.
+    A row that is admitted has at least half a lease left: older claims are renewed.
 
     Args:
         store: knows what was handled; without one, everything may be.
         owner: whose claims these are; the same when the task or its batch is repeated.
         ids: the `meta.id` of each row; one that is null or empty cannot be known, and passes.
-        wanted: whether a row is to be handled at all.
+        wanted: whether a row has a handler; only these are claimed.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Gate:
         self._failed: set[str] = set()
 
     def record(self, row: int) -> Record:
-        """Whether the row's message may be handled; within a partition a repeat is known by its first."""
+        """Tell whether the row's message may be handled; a repeat within the partition is a duplicate."""
         message_id = self._ids[row]
         if not message_id:
             return GRANTED
@@ -55,7 +55,7 @@ class Gate:
         return _DUPLICATE if message_id in self._handled else self._records[message_id]
 
     def admit(self, row: int) -> Record:
-        """The record of a row whose message is handled later, with all others: repeats count as handled."""
+        """Tell the same of a message that is handled later, with all others: its repeats count as handled."""
         record = self.record(row)
         message_id = self._ids[row]
         if message_id and record.standing == "granted":
@@ -63,7 +63,7 @@ class Gate:
         return record
 
     def handled(self, row: int, returned: Any = None) -> None:
-        """The handler of the row's message returned this, of JSON's types."""
+        """Remember that the handler of the row's message returned this, of JSON's types."""
         message_id = self._ids[row]
         if not message_id or self._store is None:
             return
@@ -73,19 +73,19 @@ class Gate:
         self._failed.discard(message_id)
 
     def failed(self, row: int) -> None:
-        """The handler of the row's message raised."""
+        """Note that the handler of the row's message raised."""
         if message_id := self._ids[row]:
             self._failed.add(message_id)
 
     def revoke(self, row: int) -> None:
-        """What the handler returned cannot be published after all: the message failed."""
+        """Forget that the row's message was handled: what its handler returned cannot be published."""
         message_id = self._ids[row]
         if message_id and self._store is not None:
             self._store.forget([message_id])
             self._handled.discard(message_id)
 
     def to_release(self) -> list[str]:
-        """The claims that are to end: their messages failed, and are tried again later."""
+        """List the claims to end: their messages failed, and are retried later."""
         return sorted(self._failed)
 
     def _claim_more(self) -> None:
@@ -102,8 +102,8 @@ class Gate:
         self._claimed_up_to = rows.stop
 
 
-class OpenedGate(Gate):
-    """A gate whose claims were made and written down before, for a handler that has run since."""
+class RecordedAdmission(Admission):
+    """The claims that were made and recorded before a DataFrame handler ran."""
 
     def __init__(
         self,

@@ -1,0 +1,175 @@
+"""Build the messages that carry decisions out: retries, releases, dead letters, handlers' outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from babelqueue_spark.bindings import OUTGOING, BaseBinding
+from babelqueue_spark.envelope import dead_letter, set_attempts
+from babelqueue_spark.errors import BabelQueueError
+from babelqueue_spark.options import Options
+from babelqueue_spark.rows.dead_letters import dead_letter_blocks, dead_letter_queue
+from babelqueue_spark.rows.ids import IdSource
+from babelqueue_spark.rows.size_limits import within_bounds
+from babelqueue_spark.rows.writing import to_messages
+from babelqueue_spark.worker.deciding import Decisions, Output
+from babelqueue_spark.worker.outbox import OUTGOING_MESSAGES
+from babelqueue_spark.worker.outcomes import Outcome
+from babelqueue_spark.worker.rows import Rows
+
+_OUTPUTS = pa.schema(
+    [
+        ("job", pa.string()),
+        ("data", pa.string()),
+        ("queue", pa.string()),
+        ("trace_id", pa.string()),
+        ("headers", OUTGOING.field("headers").type),
+        ("key", pa.string()),
+        ("delay", pa.float64()),
+    ]
+)
+
+
+def outgoing_messages(
+    rows: Rows,
+    decisions: Decisions,
+    outputs: Sequence[pa.RecordBatch],
+    options: Options,
+    binding: BaseBinding,
+) -> pa.RecordBatch:
+    """Build the `OUTGOING_MESSAGES` that carry the decisions out: retries, releases, dead letters, outputs.
+
+    Bodies are edited as text: a retry has another count of attempts, a dead letter its block; every other
+    byte stays. `outputs` come from `encode_outputs`.
+    """
+    parts = [_returning(rows, decisions, binding), _dead_letters(rows, decisions, options, binding), *outputs]
+    [messages] = pa.Table.from_batches(parts).combine_chunks().to_batches() or [parts[0]]
+    return messages
+
+
+def by_target(messages: pa.RecordBatch, options: Options, binding: BaseBinding) -> dict[str, pa.RecordBatch]:
+    """Split `OUTGOING_MESSAGES` by the queue where they end, in order; gives `OUTGOING`.
+
+    The dead-letter queue comes from today's options, not from the outbox, so that a wrong name can be
+    corrected between attempts.
+    """
+    targets: dict[str, list[int]] = {}
+    places = zip(messages.column("queue").to_pylist(), messages.column("dead").to_pylist(), strict=True)
+    for row, (queue, dead) in enumerate(places):
+        target = dead_letter_queue(queue, options, binding) if dead else queue
+        targets.setdefault(target, []).append(row)
+    outgoing = messages.select(OUTGOING.names)
+    return {target: outgoing.take(pa.array(rows)) for target, rows in targets.items()}
+
+
+def _returning(rows: Rows, decisions: Decisions, binding: BaseBinding) -> pa.RecordBatch:
+    """The messages that go back to their queue; a release keeps its attempts."""
+    chosen = decisions.rows_with(Outcome.RETRIED, Outcome.RELEASED)
+    verdicts = [decisions.verdicts[row] for row in chosen]
+    delays = [
+        binding.retry_delay(
+            rows.queues[row],
+            int(verdict.delay * 1000),
+            verdict.attempts - (verdict.outcome is Outcome.RETRIED),
+        )
+        for row, verdict in zip(chosen, verdicts, strict=True)
+    ]
+    attempts = [verdict.attempts if verdict.outcome is Outcome.RETRIED else None for verdict in verdicts]
+    bodies = set_attempts(rows.column("body", chosen), pa.array(attempts, pa.int32()))
+    return _copies(rows, chosen, bodies, delays, binding, dead=False)
+
+
+def _dead_letters(rows: Rows, decisions: Decisions, options: Options, binding: BaseBinding) -> pa.RecordBatch:
+    chosen = decisions.rows_with(Outcome.DEAD_LETTERED)
+    verdicts = [decisions.verdicts[row] for row in chosen]
+    blocks = dead_letter_blocks(
+        pa.array([verdict.reason for verdict in verdicts], pa.string()),
+        original_queues=rows.column("queue", chosen),
+        attempts=pa.array([verdict.attempts for verdict in verdicts], pa.int32()),
+        errors=pa.array([verdict.error for verdict in verdicts], pa.string()),
+        exceptions=pa.array([verdict.exception for verdict in verdicts], pa.string()),
+    )
+    received = rows.column("body", chosen)
+    annotated = pa.array([verdict.annotated for verdict in verdicts], pa.bool_())
+    bodies = pc.if_else(annotated, dead_letter(received, blocks), received)
+    messages = _copies(rows, chosen, bodies, [0] * len(chosen), binding, dead=True)
+    targets = [dead_letter_queue(rows.queues[row], options, binding) for row in chosen]
+    return within_bounds(messages, received, targets, binding)
+
+
+def _copies(
+    rows: Rows,
+    chosen: Sequence[int],
+    bodies: pa.Array,
+    delays: Sequence[int],
+    binding: BaseBinding,
+    *,
+    dead: bool,
+) -> pa.RecordBatch:
+    """Copies of messages that were read, with headers and keys where the broker keeps them."""
+    can = binding.capabilities
+    count = len(chosen)
+    columns = {
+        "queue": rows.column("queue", chosen),
+        "dead": pa.repeat(dead, count),
+        "body": bodies,
+        "headers": rows.column("headers", chosen)
+        if can.headers
+        else pa.nulls(count, OUTGOING_MESSAGES.field("headers").type),
+        "key": rows.column("key", chosen) if can.keys else pa.nulls(count, pa.string()),
+        "delay": pa.array(delays, pa.int64()),
+    }
+    return pa.RecordBatch.from_arrays(
+        [columns[name] for name in OUTGOING_MESSAGES.names], schema=OUTGOING_MESSAGES
+    )
+
+
+# -- what handlers returned --------------------------------------------------------------------------------
+
+
+def encode_outputs(
+    outputs: Sequence[Output], ids: IdSource, options: Options, binding: BaseBinding
+) -> tuple[list[pa.RecordBatch], dict[int, BabelQueueError]]:
+    """Encode what handlers returned, as `OUTGOING_MESSAGES`; row → error for what cannot be published.
+
+    All are encoded at once. Where that fails, they are encoded row by row: each row answers for itself.
+    """
+    if not outputs:
+        return [], {}
+    try:
+        return _encoded(outputs, 0, ids, options, binding), {}
+    except BabelQueueError:
+        return _encoded_by_row(outputs, ids, options, binding)
+
+
+def _encoded_by_row(
+    outputs: Sequence[Output], ids: IdSource, options: Options, binding: BaseBinding
+) -> tuple[list[pa.RecordBatch], dict[int, BabelQueueError]]:
+    batches: list[pa.RecordBatch] = []
+    failures: dict[int, BabelQueueError] = {}
+    first = 0
+    for row, group in groupby(outputs, key=lambda output: output.row):
+        returned = list(group)
+        try:
+            batches += _encoded(returned, first, ids, options, binding)
+        except BabelQueueError as error:
+            failures[row] = error
+        first += len(returned)
+    return batches, failures
+
+
+def _encoded(
+    outputs: Sequence[Output], first: int, ids: IdSource, options: Options, binding: BaseBinding
+) -> list[pa.RecordBatch]:
+    rows = pa.RecordBatch.from_pylist([output.columns for output in outputs], _OUTPUTS)
+    return [
+        pa.RecordBatch.from_arrays(
+            [pa.repeat(queue, len(messages)), pa.repeat(False, len(messages)), *messages.columns],
+            schema=OUTGOING_MESSAGES,
+        )
+        for queue, messages in to_messages(rows, first, ids, options, binding).items()
+    ]

@@ -1,0 +1,43 @@
+"""A delay is checked against what its queue allows, before anything is published."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from babelqueue_spark.errors import BabelQueueError
+from babelqueue_spark.options import write_options
+from babelqueue_spark.rows.ids import IdSource
+from babelqueue_spark.rows.writing import to_messages
+
+QUEUES = ["plain", "orders.fifo"]
+
+
+def written(delays: list[float | None]) -> dict[str, list[int | None]]:
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "job": ["urn:x"] * 2,
+            "data": ["{}"] * 2,
+            "queue": QUEUES,
+            "delay": pa.array(delays, pa.float64()),
+        }
+    )
+    options = write_options({"url": "sqs://eu-west-1"})
+    with options.binding() as binding:
+        found = to_messages(rows, 0, IdSource("run"), options, binding)
+    return {queue: messages.column("delay").to_pylist() for queue, messages in found.items()}
+
+
+@pytest.mark.parametrize("none", [None, 0.0])
+def test_a_queue_without_delays_does_not_forbid_those_of_another(none: float | None) -> None:
+    assert written([1.5, none]) == {"plain": [1_500], "orders.fifo": [none]}
+
+
+def test_a_delay_that_its_queue_does_not_have() -> None:
+    with pytest.raises(BabelQueueError, match=r"by 0 s at most in 'orders.fifo', but a row asks for 2 s"):
+        written([None, 2])
+
+
+def test_a_delay_that_is_too_long() -> None:
+    with pytest.raises(BabelQueueError, match=r"by 900 s at most in 'plain', but a row asks for 901 s"):
+        written([901, None])

@@ -1,0 +1,148 @@
+"""Decisions without Spark and without a broker: what opens when, and what a failure to encode changes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from babelqueue_spark.errors import BabelQueueError
+from babelqueue_spark.options import write_options
+from babelqueue_spark.rows.ids import IdSource
+from babelqueue_spark.worker import IdempotencyStore, Message, Outgoing, Record
+from babelqueue_spark.worker.admission import Admission
+from babelqueue_spark.worker.deciding import Decisions, Output, Rules, decide
+from babelqueue_spark.worker.outcomes import Failure, Outcome, Policy, acked
+from babelqueue_spark.worker.outgoing import encode_outputs
+from babelqueue_spark.worker.routes import MessageHandler, Routes
+from babelqueue_spark.worker.rows import INPUT, Rows
+from babelqueue_spark.worker.running import MessageHandlers
+from tests.streams import envelope
+
+POLICY = Policy(max_attempts=2, backoff=(), unknown_urn="fail", release_delay=5)
+RULES = Rules(policy=POLICY, timeout=None, headers=True, can_wait=lambda _: True)
+
+
+class Standing(IdempotencyStore):
+    """Answers every claim with the same standing."""
+
+    lease = 60
+
+    def __init__(self, standing: Any) -> None:
+        self.standing = standing
+
+    def claim(self, ids: Sequence[str], owner: str) -> list[Record]:
+        return [Record(self.standing) for _ in ids]
+
+    def remember(self, message_id: str, owner: str, result: bytes = b"") -> None: ...
+
+    def release(self, ids: Sequence[str], owner: str) -> None: ...
+
+    def forget(self, ids: Sequence[str]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def rows_of(*urns: str) -> Rows:
+    columns = {
+        "body": [envelope(number) for number in range(len(urns))],
+        "queue": ["orders"] * len(urns),
+        "attempts": [0] * len(urns),
+        "job": urns,
+        "trace_id": ["t"] * len(urns),
+        "id": [f"id-{number}" for number in range(len(urns))],
+    }
+    arrays = [pa.array(columns.get(field.name, [None] * len(urns)), field.type) for field in INPUT]
+    return Rows([pa.RecordBatch.from_arrays(arrays, schema=INPUT)])
+
+
+class Opened:
+    """Handlers whose `partition_setup` is counted."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    @contextmanager
+    def setup(self) -> Iterator[str]:
+        self.times += 1
+        yield "resource"
+
+    def decide(self, rows: Rows, store: IdempotencyStore | None) -> Decisions:
+        def handle(message: Message, resource: str) -> Outgoing:
+            return Outgoing(job="urn:reply", data={"with": resource}, queue=f"{message.queue}-replies")
+
+        routes = Routes([MessageHandler("urn:known", handle, self.setup)])
+        with ExitStack() as opened:
+            handlers = MessageHandlers(routes, opened)
+            admission = Admission(
+                store,
+                "a" * 32,
+                rows.ids,
+                lambda row: rows.is_acceptable(row) and handlers.has(rows.jobs[row]),
+            )
+            return decide(rows, handlers, admission, RULES)
+
+
+def test_a_resource_is_opened_once_for_all_messages_of_its_handler() -> None:
+    opened = Opened()
+    decisions = opened.decide(rows_of("urn:known", "urn:other", "urn:known"), Standing("granted"))
+    assert [verdict.outcome for verdict in decisions.verdicts] == ["acked", "retried", "acked"]
+    assert [output.row for output in decisions.outputs] == [0, 2]
+    assert opened.times == 1
+
+
+@pytest.mark.parametrize(("standing", "outcome"), [("handled", "dropped"), ("held", "released")])
+def test_what_is_not_handled_opens_no_resource(standing: str, outcome: str) -> None:
+    opened = Opened()
+    decisions = opened.decide(rows_of("urn:known", "urn:known"), Standing(standing))
+    assert {verdict.outcome for verdict in decisions.verdicts} == {outcome}
+    assert opened.times == 0
+
+
+def test_a_claim_that_lapses_while_a_resource_is_opened_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000.0
+    monkeypatch.setattr("babelqueue_spark.worker.admission.time.monotonic", lambda: now)
+    store = Standing("granted")
+
+    class Slow(Opened):
+        @contextmanager
+        def setup(self) -> Iterator[str]:
+            nonlocal now
+            now += store.lease
+            store.standing = "held"  # another worker has claimed it meanwhile
+            yield "resource"
+
+    decisions = Slow().decide(rows_of("urn:known"), store)
+    assert decisions.verdicts[0].outcome is Outcome.RELEASED
+
+
+def test_what_cannot_be_encoded_fails_its_row_and_no_other() -> None:
+    columns = {"job": "urn:reply", "data": "{}", "queue": "replies", "trace_id": "t"}
+    outputs = (
+        Output(0, columns),
+        Output(1, columns),
+        Output(1, {**columns, "data": "["}),
+        Output(2, columns),
+    )
+    options = write_options({"url": "sqlite:////nowhere/q.db"})
+    with options.binding() as binding:
+        batches, failures = encode_outputs(outputs, IdSource("run"), options, binding)
+    assert sum(batch.num_rows for batch in batches) == 2
+    assert [*failures] == [1]
+    assert isinstance(failures[1], BabelQueueError)
+
+    before = Decisions((acked(0),) * 3, outputs)
+    failed = POLICY.failed(0, Failure.of(failures[1]))
+    after = before.with_failures({1: failed})
+    assert after == Decisions((acked(0), failed, acked(0)), (outputs[0], outputs[3]))
+    assert before.rows_with(Outcome.ACKED) == [0, 1, 2]
+    assert after.rows_with(Outcome.ACKED) == [0, 2]
+
+
+def test_decisions_are_a_value() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Decisions(()).verdicts = (acked(0),)  # type: ignore[misc]
