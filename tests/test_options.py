@@ -209,7 +209,7 @@ def test_times_have_one_grammar(url: str, option: str) -> None:
     broker = read_options({"url": url, "queue": "q"}).broker
     for text in ("30", "10s", "5 minutes"):
         binding_class(broker)(BindingConfig(url=url, client_options={option: text})).close()
-    with pytest.raises(OptionError, match=rf"^{broker}\.{option} has the value 'soon', but takes .*'?\w+'?"):
+    with pytest.raises(OptionError, match=rf"{broker}\.{option} has the value 'soon', but takes .*'?\w+'?"):
         binding_class(broker)(BindingConfig(url=url, client_options={option: "soon"}))
 
 
