@@ -1,84 +1,75 @@
-"""A user's program: one query over several queues, until all messages have arrived.
+"""A user's program: a query for each of several readings, until all messages of all of them have arrived.
 
-Run as a process of its own: `driver.py URL EXPECTED PARTITIONS FOLDER QUEUE…`; EXPECTED is how many in all. Each
-micro-batch becomes `<folder>/out/<batch>.json` ([queue, body] of each row), written whole, so that a replay
-replaces it; each attempt is also kept under `<folder>/attempts/`.
+Run as a process of its own: `driver.py PARTITIONS READINGS`; `tests.crash.arrivals` says what READINGS is, and what
+each query leaves in its folder.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import time
-import uuid
-from pathlib import Path
 from typing import Any
 
 import sitecustomize
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from tests.brokers import short_claims
+from tests.crash.arrivals import SECONDS, Arrivals, readings_in
 from tests.crash.program import session
-from tests.streams import left, started_again
-
-SECONDS = 200
+from tests.streams import started_again
 
 
-def main(url: str, expected: int, partitions: str, folder: Path, queues: list[str]) -> None:
-    for name in ("out", "attempts"):
-        (folder / name).mkdir(exist_ok=True)
-    spark = session()
-    arrived = {int(path.stem): len(json.loads(path.read_text())) for path in (folder / "out").glob("*.json")}
-    query = read(spark, url, partitions, folder, queues, arrived)
-    moment, deadline = threading.Event(), time.monotonic() + SECONDS
-    while (
-        sum(arrived.values()) < expected or any(left(url, queue, **short_claims(url)) for queue in queues)
-    ) and time.monotonic() < deadline:
-        if not query.isActive:
-            query = started_again(query, lambda: read(spark, url, partitions, folder, queues, arrived))
-        moment.wait(0.05)
-    query.awaitTermination(1)
-    query.stop()
+class Query:
+    """A streaming query over the queues of one reading."""
 
+    def __init__(self, spark: SparkSession, arrivals: Arrivals, partitions: str) -> None:
+        self._spark = spark
+        self._arrivals = arrivals
+        self._partitions = partitions
+        self._query = self._started()
 
-def read(
-    spark: SparkSession,
-    url: str,
-    partitions: str,
-    folder: Path,
-    queues: list[str],
-    arrived: dict[int, int],
-) -> StreamingQuery:
-    """The query; `arrived` is the messages of each batch."""
+    def keep_running(self) -> None:
+        """Start the query again where Spark could not start it; raise what else has ended it."""
+        if not self._query.isActive:
+            self._query = started_again(self._query, self._started)
 
-    def each(frame: Any, number: int) -> None:
-        found = [[row.queue, bytes(row.body).decode()] for row in frame.select("queue", "body").collect()]
-        (folder / "attempts" / f"{number}-{uuid.uuid4().hex}.json").write_text(json.dumps(found))
-        temporary = folder / f"{number}.tmp"
-        temporary.write_text(json.dumps(found))
-        temporary.replace(folder / "out" / f"{number}.json")
-        arrived[number] = len(found)
-        for queue in queues:
+    def complete(self) -> bool:
+        """Whether all messages have arrived."""
+        return self._arrivals.complete()
+
+    def stop(self) -> None:
+        self._query.awaitTermination(1)
+        self._query.stop()
+
+    def _started(self) -> StreamingQuery:
+        return (
+            self._spark.readStream.format("babelqueue")
+            .options(**self._arrivals.options(self._partitions))
+            .load()
+            .writeStream.foreachBatch(self._each)
+            .option("checkpointLocation", str(self._arrivals.folder / "checkpoint"))
+            .start()
+        )
+
+    def _each(self, frame: Any, number: int) -> None:
+        rows = [[row.queue, bytes(row.body).decode()] for row in frame.select("queue", "body").collect()]
+        self._arrivals.keep(number, rows)
+        for queue in self._arrivals.queues:
             sitecustomize.reached("in foreachBatch", queue)
 
-    return (
-        spark.readStream.format("babelqueue")
-        .options(
-            url=url,
-            queue=",".join(queues),
-            journalLocation=str(folder / "journal"),
-            numPartitions=partitions,
-            maxMessagesPerTrigger=str(2000 * len(queues)),
-            **short_claims(url),
-        )
-        .load()
-        .writeStream.foreachBatch(each)
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .start()
-    )
+
+def main(partitions: str, readings: str) -> None:
+    spark = session()
+    queries = [Query(spark, arrivals, partitions) for arrivals in readings_in(readings)]
+    moment, deadline = threading.Event(), time.monotonic() + SECONDS
+    while not all(query.complete() for query in queries) and time.monotonic() < deadline:
+        for query in queries:
+            query.keep_running()
+        moment.wait(0.05)
+    for query in queries:
+        query.stop()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], Path(sys.argv[4]), sys.argv[5:])
+    main(sys.argv[1], sys.argv[2])

@@ -3,8 +3,8 @@
 CRASH_CONTROL is a folder with a file for each queue, which names that queue's point; who reaches it first renames
 the file, so that each point kills once. CRASH_TARGET is who dies: `worker` (this process, at once) or `driver`
 (driver, JVM, and all workers, once every queue stands still at its point). CRASH_TASKS run at once, so many that
-one can stand at each. Where CRASH_BROKER is set, Spark's workers are armed with the points of the source, with that
-broker's binding; other processes have none of them, and start sooner unarmed.
+one can stand at each. Where CRASH_BROKERS names brokers, Spark's workers are armed with the points of the source, with
+those brokers' bindings; other processes have none of them, and start sooner unarmed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -98,16 +98,19 @@ def enter(queue: str) -> None:
     _queue = queue
 
 
-def _arm(broker: str) -> None:
+def arm() -> None:
+    """Give this process the points of the source, with the bindings of the brokers in its environment."""
     from babelqueue_spark.bindings import LogBinding, binding_class
 
-    if issubclass(binding_class(broker), LogBinding):
-        _arm_log()
-    else:
-        _arm_queue(broker)
+    bindings = {binding_class(broker) for broker in os.environ["CRASH_BROKERS"].split(",")}
+    queues = {binding for binding in bindings if not issubclass(binding, LogBinding)}
+    if queues:
+        _arm_queues(queues)
+    if bindings - queues:
+        _arm_logs()
 
 
-def _arm_log() -> None:
+def _arm_logs() -> None:
     from babelqueue_spark.source import log
 
     _know_the_queue(log.LogStreamReader)
@@ -116,8 +119,7 @@ def _arm_log() -> None:
     after(log, "to_rows", "in mid-yield")
 
 
-def _arm_queue(broker: str) -> None:
-    from babelqueue_spark.bindings import binding_class
+def _arm_queues(bindings: Iterable[Any]) -> None:
     from babelqueue_spark.journal import Segment
     from babelqueue_spark.source import claiming, stream
 
@@ -125,11 +127,12 @@ def _arm_queue(broker: str) -> None:
     before(claiming, "_take", "before the claim")
     before(claiming, "_redeliveries", "after the claim")
     before(claiming, "_acknowledge", "after the journal")
-    _in_the_middle(binding_class(broker))
+    for binding in bindings:
+        _in_the_middle(binding)
     before(Segment, "mark_acknowledged", "after the acknowledge")
     after(Segment, "mark_acknowledged", "after the mark")
     after(stream, "to_rows", "in mid-yield")
 
 
-if os.environ.get("CRASH_BROKER") and sys.orig_argv[-1] == "pyspark.worker":
-    _arm(os.environ["CRASH_BROKER"])
+if os.environ.get("CRASH_BROKERS") and sys.orig_argv[-1] == "pyspark.worker":
+    arm()
