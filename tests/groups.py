@@ -42,7 +42,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         groups[_group(item, servers)].append(item)
     for name, members in groups.items():
         for item in members:
-            item.add_marker(pytest.mark.xdist_group(name))
+            if item.get_closest_marker("xdist_group") is None:
+                item.add_marker(pytest.mark.xdist_group(name))
         members.sort(key=lambda item: item.get_closest_marker("restarts") is not None)
     longest_first = sorted(groups.values(), key=_seconds, reverse=True)
     items[:] = [item for members in longest_first for item in members]
@@ -66,6 +67,9 @@ def servers_of(item: pytest.Item) -> set[str]:
 
 
 def _group(item: pytest.Item, servers: set[str]) -> str:
+    given = item.get_closest_marker("xdist_group")
+    if given is not None:
+        return str(given.args[0])
     named = [group for fixture, group in SHARED.items() if group and fixture in servers]
     return named[0] if named else item.parent.nodeid if item.parent else ""
 

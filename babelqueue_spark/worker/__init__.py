@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from babelqueue_spark.errors import OptionError
+from babelqueue_spark.errors import missing_package
 from babelqueue_spark.worker.backoff import Backoff
 from babelqueue_spark.worker.counts import Counts
 from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
@@ -44,7 +44,4 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name not in ("redis", "sqlalchemy"):
             raise
-        raise OptionError(
-            f"{name} needs the Python package '{error.name}' on driver and executors: "
-            f'pip install "babelqueue-spark[{extra}]"'
-        ) from None
+        raise missing_package(name, error.name, extra) from None
