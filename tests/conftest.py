@@ -23,6 +23,8 @@ os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executa
 _ROOT = Path(__file__).parent.parent
 os.environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
+# Packages with tests of their own, which tests here run.
+collect_ignore = ["packages"]
 pytest_plugins = [
     "tests.envelope.passed",
     "tests.fixtures_artemis",

@@ -37,8 +37,7 @@ from babelqueue_spark.bindings.artemis import ArtemisBinding, amqp
 from babelqueue_spark.bindings.artemis.messages import received
 from babelqueue_spark.envelope import decode, set_attempts
 from babelqueue_spark.errors import BrokerError, OptionError
-from tests.bindings.artemis_peers import bare_client, receive, sdk, send
-from tests.contract.suite import (
+from babelqueue_spark.testing.contract import (
     MIB,
     SECRET,
     assert_empty,
@@ -50,6 +49,7 @@ from tests.contract.suite import (
     publish_all,
     take,
 )
+from tests.bindings.artemis_peers import bare_client, receive, sdk, send
 from tests.servers.artemis import ArtemisServer
 from tests.servers.certificates import Certificates
 from tests.streams import envelope

@@ -21,8 +21,7 @@ from babelqueue_spark.bindings.servicebus import ServiceBusBinding
 from babelqueue_spark.bindings.servicebus.options import ServiceBusOptions
 from babelqueue_spark.envelope import validate
 from babelqueue_spark.errors import BrokerError, OptionError
-from tests.bindings.servicebus_peers import NO_LIMIT, binding, bodies, client, content, receiver, sender
-from tests.contract.suite import (
+from babelqueue_spark.testing.contract import (
     MIB,
     SECRET,
     assert_empty,
@@ -34,6 +33,7 @@ from tests.contract.suite import (
     take,
     through_ipc,
 )
+from tests.bindings.servicebus_peers import NO_LIMIT, binding, bodies, client, content, receiver, sender
 from tests.servers.certificates import Certificates
 from tests.servers.servicebus import ServiceBusServer
 from tests.servers.servicebus.connection import JWT

@@ -17,8 +17,8 @@ from azure.servicebus import (
     exceptions,
 )
 
+from babelqueue_spark.testing.contract import eventually
 from tests.bindings.servicebus_peers import client, content, receiver, sender
-from tests.contract.suite import eventually
 from tests.servers.servicebus import ServiceBusServer
 
 pytestmark = pytest.mark.server

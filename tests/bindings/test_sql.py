@@ -21,7 +21,15 @@ from babelqueue_spark.bindings.sql import SqlBinding
 from babelqueue_spark.bindings.sql.client import Database
 from babelqueue_spark.bindings.sql.options import SqlOptions
 from babelqueue_spark.errors import BrokerError, OptionError
-from tests.contract.suite import SECRET, assert_safe, claim_until_empty, in_processes, joined, outgoing, take
+from babelqueue_spark.testing.contract import (
+    SECRET,
+    assert_safe,
+    claim_until_empty,
+    in_processes,
+    joined,
+    outgoing,
+    take,
+)
 
 MIB = 1 << 20
 NOON = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)

@@ -26,8 +26,7 @@ from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.sql import SqlBinding
 from babelqueue_spark.bindings.sql.dialects import MySql, Postgres
 from babelqueue_spark.errors import BrokerError
-from tests import streams
-from tests.contract.suite import (
+from babelqueue_spark.testing.contract import (
     SECRET,
     assert_safe,
     claim_until_empty,
@@ -37,6 +36,7 @@ from tests.contract.suite import (
     outgoing,
     take,
 )
+from tests import streams
 from tests.servers import Server
 from tests.servers.certificates import Certificates
 from tests.servers.mariadb import MariaDbServer

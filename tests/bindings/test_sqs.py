@@ -21,9 +21,7 @@ from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.sqs import SqsBinding, client
 from babelqueue_spark.bindings.sqs.options import SqsOptions
 from babelqueue_spark.errors import BrokerError, OptionError
-from tests.bindings.sqs_peers import NO_LIMIT, binding, bodies, claim
-from tests.bindings.sqs_peers import client as bare_client
-from tests.contract.suite import (
+from babelqueue_spark.testing.contract import (
     MIB,
     SECRET,
     assert_empty,
@@ -33,6 +31,8 @@ from tests.contract.suite import (
     outgoing,
     take,
 )
+from tests.bindings.sqs_peers import NO_LIMIT, binding, bodies, claim
+from tests.bindings.sqs_peers import client as bare_client
 from tests.servers.elasticmq import LIMIT, ElasticMqServer
 from tests.streams import envelope
 

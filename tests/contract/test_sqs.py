@@ -9,7 +9,7 @@ import pytest
 from babelqueue_spark.bindings import Binding, BindingConfig
 from babelqueue_spark.bindings.sqs import SqsBinding
 from babelqueue_spark.errors import BrokerError
-from tests.contract.suite import (
+from babelqueue_spark.testing.contract import (
     MIB,
     SECRET,
     BindingContract,

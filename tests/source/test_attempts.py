@@ -11,8 +11,8 @@ import pulsar
 import pytest
 
 from babelqueue_spark.options import read_options
+from babelqueue_spark.testing.contract import eventually, take
 from tests.brokers import url_of
-from tests.contract.suite import eventually, take
 from tests.streams import backlog, drain, envelope, numbers, publish
 
 pytestmark = pytest.mark.spark

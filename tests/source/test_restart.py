@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from babelqueue_spark.testing.contract import eventually
 from tests.brokers import DURABLE
-from tests.contract.suite import eventually
 from tests.servers import Server
 from tests.streams import WAIT, envelope, numbers, publish, run, stream
 

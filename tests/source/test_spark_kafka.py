@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from babelqueue_spark.options import read_options
+from babelqueue_spark.testing.contract import joined
 from tests.bindings.kafka_peers import send
-from tests.contract.suite import joined
 from tests.programs import run
 from tests.servers.jars import jars
 from tests.servers.kafka import SPARK_KAFKA, KafkaServer

@@ -16,11 +16,11 @@ from pyspark.errors import StreamingQueryException
 
 from babelqueue_spark.envelope import strip_dead_letter, validate
 from babelqueue_spark.options import read_options, write_options
+from babelqueue_spark.testing.contract import take
 from babelqueue_spark.worker import Message, Worker
 from babelqueue_spark.worker.rows import VERSION_HEADERS
 from tests.bindings import artemis_peers, pulsar_peers, servicebus_peers, sqs_peers
 from tests.brokers import SERVERS, url_of
-from tests.contract.suite import take
 from tests.envelope.conformance import manifest
 from tests.streams import publish
 from tests.worker.gates import gate_cases

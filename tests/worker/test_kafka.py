@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from babelqueue_spark.testing.contract import eventually
 from babelqueue_spark.worker import Message, Reject, Worker
 from tests.bindings.kafka_peers import headers_of, records
-from tests.contract.suite import eventually
 from tests.servers.kafka import KafkaServer
 from tests.streams import WAIT, publish, run, stream
 from tests.worker.queues import order, work_off

@@ -39,8 +39,13 @@ from babelqueue_spark.bindings import DELIVERIES, OUTGOING, BaseBinding, Binding
 from babelqueue_spark.bindings.batches import empty_deliveries
 from babelqueue_spark.errors import BrokerError, BrokerUnreachableError, DataLossError, OptionError
 from babelqueue_spark.worker.rows import VERSION_HEADERS
-from tests.streams import envelope
 
+ENVELOPE = (
+    b'{"job":"urn:babel:orders:created","trace_id":"5f0c1c0e-1d6b-4d52-9d4b-0b8a0c7f6d11","data":{"order_id":1},'
+    b'"meta":{"id":"0e9d1f4a-6a53-4a8e-8a0b-3a1f9a7c2b10","queue":"orders","lang":"python","schema_version":1,'
+    b'"created_at":1750000000000},"attempts":0}'
+)
+"""A body that every reader accepts."""
 SECRET = "s3cret-w0rd"
 PATIENCE = 30.0
 MIB = 1 << 20
@@ -161,7 +166,7 @@ class Contract:
         self, binding: Any, queue: str, version: str
     ) -> None:
         given = dict.fromkeys(VERSION_HEADERS, version)
-        binding.publish(queue, outgoing([envelope(1)], headers=[given]))
+        binding.publish(queue, outgoing([ENVELOPE], headers=[given]))
         [headers] = self.read(binding, queue, 1).column("headers").to_pylist()
         found = {value for name, value in headers or () if name in VERSION_HEADERS}
         assert found == ({version} if binding.capabilities.headers else set())
@@ -285,8 +290,9 @@ class Contract:
 class BindingContract(Contract):
     """Tests of a queue's binding against its real server; see the module's description."""
 
+    binding_class: ClassVar[type[Binding]]
     shortest_timeout: ClassVar[float | None] = 1.0
-    """The least `visibility_timeout` the binding takes; tests of lapsed claims wait for it. None: it takes none."""
+    """The least `visibility_timeout` the binding takes; tests of lapsed claims wait for it. None: none."""
     verbs = (lambda binding: binding.claim("orders", 1, MIB),)
 
     def read(self, binding: Binding, queue: str, count: int) -> pa.RecordBatch:
@@ -642,10 +648,12 @@ def claim_until_empty(binding: Binding, queue: str) -> list[bytes]:
 
 
 def await_backlog(binding: Binding, queue: str, count: int) -> None:
+    """Wait until a queue has so many messages that can be claimed."""
     eventually(lambda: binding.backlog(queue) == count)
 
 
 def assert_empty(binding: Binding, queue: str) -> None:
+    """Assert that nothing can be claimed, once the broker has settled."""
     await_backlog(binding, queue, 0)
     assert binding.claim(queue, 10, MIB).num_rows == 0
 
@@ -691,6 +699,7 @@ def _begin_together(barrier: Barrier) -> None:
 
 
 def consume(binding_class: type[Binding], config: BindingConfig, queue: str) -> list[bytes]:
+    """Claim and acknowledge, in a process of its own, until nothing is left."""
     with binding_class(config) as binding:
         return claim_until_empty(binding, queue)
 
@@ -698,6 +707,7 @@ def consume(binding_class: type[Binding], config: BindingConfig, queue: str) -> 
 def publish_marked(
     binding_class: type[Binding], config: BindingConfig, queue: str, marker: str, count: int
 ) -> int:
+    """Publish a batch under an idempotency key, in a process of its own."""
     with binding_class(config) as binding:
         return binding.publish(queue, outgoing([b"once"] * count), idempotency_key=marker)
 
