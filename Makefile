@@ -5,7 +5,7 @@ PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do $$p -c '
 endif
 BIN := .venv/bin
 WORKERS ?= 2
-PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+PARALLEL := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 OLDEST := .venv-oldest
 OLDEST_PYSPARK := 4.1.0
 MATRIX := 4.1.* 4.2.*

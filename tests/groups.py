@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.brokers import SERVERS
 
-SHARED = {
-    "pulsar_server": "pulsar",
-    "kafka_server": "kafka",
-    "artemis_server": "artemis",
-    "elasticmq_server": "sqs",
-    "rabbitmq_server": "rabbitmq",
-    "mariadb_server": "mariadb",
-    "postgresql_server": "postgresql",
-    "servicebus_server": "servicebus",
-    "hasty_servicebus_server": "servicebus",
-    "redis_server": None,
-}
-"""Fixture of a server → the group of its tests, slowest to start first.
+_BROKERS = re.compile("pulsar|kafka|artemis|sqs|rabbitmq|servicebus|postgres|mariadb")
+"""Those whose server is slow to start: all tests of one go to one process, where it starts once."""
 
-A group runs in one process, so its server starts once. Redis starts in a moment, so its tests go anywhere.
-"""
+_FIXTURES = {*SERVERS.values(), "servicebus_server"}
 
 _SECONDS = {"slow": 20, "spark": 3, "server": 1}
 """By mark, what a test takes, roughly."""
@@ -34,16 +25,12 @@ _SECONDS = {"slow": 20, "spark": 3, "server": 1}
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     groups: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        servers = servers_of(item)
-        if servers:
+        if servers_of(item):
             item.add_marker("server")
         if "spark" in fixtures_of(item):
             item.add_marker("spark")
-        groups[_group(item, servers)].append(item)
-    for name, members in groups.items():
-        for item in members:
-            if item.get_closest_marker("xdist_group") is None:
-                item.add_marker(pytest.mark.xdist_group(name))
+        groups[group_of(item.nodeid)].append(item)
+    for members in groups.values():
         members.sort(key=lambda item: item.get_closest_marker("restarts") is not None)
     longest_first = sorted(groups.values(), key=_seconds, reverse=True)
     items[:] = [item for members in longest_first for item in members]
@@ -57,7 +44,7 @@ def fixtures_of(item: pytest.Item) -> set[str]:
 def servers_of(item: pytest.Item) -> set[str]:
     """The fixtures of shared servers that a test uses, also where it asks for one by the name of a broker."""
     fixtures = fixtures_of(item)
-    found = fixtures & SHARED.keys()
+    found = fixtures & _FIXTURES
     if "request" in fixtures:
         callspec = getattr(item, "callspec", None)
         values = list(callspec.params.values()) if callspec else []
@@ -66,12 +53,25 @@ def servers_of(item: pytest.Item) -> set[str]:
     return found
 
 
-def _group(item: pytest.Item, servers: set[str]) -> str:
-    given = item.get_closest_marker("xdist_group")
-    if given is not None:
-        return str(given.args[0])
-    named = [group for fixture, group in SHARED.items() if group and fixture in servers]
-    return named[0] if named else item.parent.nodeid if item.parent else ""
+def group_of(nodeid: str) -> str:
+    """The broker that a test's id names; else its class or module, as for kills, which share a program a class."""
+    scope = nodeid.partition("[")[0].rpartition("::")[0]
+    if scope.startswith("tests/crash/"):
+        return scope
+    named = _BROKERS.search(nodeid.lower().replace(" ", ""))
+    return named[0] if named else scope
+
+
+class ByGroup(LoadScopeScheduling):  # type: ignore[misc]
+    """Give each group to one process, in the order in which the tests were collected."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup:
+    return ByGroup(config, log)
 
 
 def _seconds(members: Iterable[pytest.Item]) -> int:

@@ -127,7 +127,6 @@ class Killed:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.xdist_group("crash-sparks")
 class TestSparks(Killed):
     names = ("sqlite", "rabbitmq", "quorum", "kafka")
 
@@ -141,7 +140,6 @@ class TestSparks(Killed):
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.xdist_group("crash-quick")
 class TestQuick(Killed):
     names = ("redis", "postgresql", "mariadb", "artemis")
 
@@ -155,7 +153,6 @@ class TestQuick(Killed):
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.xdist_group("crash-slow")
 class TestSlow(Killed):
     names = ("sqs", "servicebus", "pulsar")
 
