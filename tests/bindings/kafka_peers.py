@@ -9,7 +9,7 @@ from babelqueue.kafka_transport import KafkaTransport
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from babelqueue_spark.testing.contract import eventually
+from babelqueue_spark.testing import eventually
 from tests.servers.kafka import KafkaServer
 
 

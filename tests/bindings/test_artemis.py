@@ -37,7 +37,7 @@ from babelqueue_spark.bindings.artemis import ArtemisBinding, amqp
 from babelqueue_spark.bindings.artemis.messages import received
 from babelqueue_spark.envelope import decode, set_attempts
 from babelqueue_spark.errors import BrokerError, OptionError
-from babelqueue_spark.testing.contract import (
+from babelqueue_spark.testing import (
     MIB,
     SECRET,
     assert_empty,

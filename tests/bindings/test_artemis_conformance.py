@@ -13,7 +13,7 @@ from babelqueue_spark.bindings.artemis import ArtemisBinding
 from babelqueue_spark.bindings.batches import deliveries
 from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.envelope import decode
-from babelqueue_spark.testing.contract import outgoing, take
+from babelqueue_spark.testing import outgoing, take
 from tests.bindings.artemis_peers import receive, send
 from tests.fixtures_conformance import Conformance
 from tests.servers.artemis import ArtemisServer

@@ -13,7 +13,7 @@ from babelqueue.kafka_retry import RetryReinjector
 from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.kafka import KafkaBinding, client
 from babelqueue_spark.errors import BrokerError, LogEndedError, OptionError
-from babelqueue_spark.testing.contract import SECRET, assert_safe, eventually, in_processes, joined, outgoing
+from babelqueue_spark.testing import SECRET, assert_safe, eventually, in_processes, joined, outgoing
 from tests.bindings import kafka_peers as peers
 from tests.servers.certificates import Certificates
 from tests.servers.kafka import KafkaServer

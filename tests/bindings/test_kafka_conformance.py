@@ -16,7 +16,7 @@ from babelqueue_spark.bindings.kafka.messages import records
 from babelqueue_spark.bindings.kafka.tiers import DEFAULT_RETRY_TIERS_MS, Tiers
 from babelqueue_spark.envelope import decode, set_attempts
 from babelqueue_spark.errors import BrokerError
-from babelqueue_spark.testing.contract import outgoing
+from babelqueue_spark.testing import outgoing
 from tests.bindings import kafka_peers as peers
 from tests.envelope.conformance import manifest
 from tests.fixtures_conformance import Conformance

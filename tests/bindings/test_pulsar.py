@@ -27,7 +27,7 @@ from babelqueue_spark.options import read_options
 from babelqueue_spark.source import claiming
 from babelqueue_spark.source.claiming import deliveries_of
 from babelqueue_spark.source.plan import Claim
-from babelqueue_spark.testing.contract import (
+from babelqueue_spark.testing import (
     MIB,
     SECRET,
     assert_empty,

@@ -14,7 +14,7 @@ from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.pulsar import PulsarBinding
 from babelqueue_spark.bindings.pulsar.messages import Entry, Held, Unit, claimed, properties
 from babelqueue_spark.envelope import decode
-from babelqueue_spark.testing.contract import outgoing, take
+from babelqueue_spark.testing import outgoing, take
 from tests.fixtures_conformance import Conformance
 from tests.servers.pulsar import PulsarServer
 

@@ -25,7 +25,7 @@ from babelqueue_spark.bindings.rabbitmq.inbox import Inbox
 from babelqueue_spark.bindings.rabbitmq.messages import properties
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 from babelqueue_spark.errors import BrokerError, OptionError
-from babelqueue_spark.testing.contract import (
+from babelqueue_spark.testing import (
     MIB,
     PATIENCE,
     SECRET,

@@ -24,7 +24,7 @@ from babelqueue_spark.bindings import (
 from babelqueue_spark.bindings.batches import deliveries
 from babelqueue_spark.errors import BrokerError, OptionError
 from babelqueue_spark.options import read_options
-from babelqueue_spark.testing.contract import outgoing
+from babelqueue_spark.testing import outgoing
 
 PACKAGE = """
 from tests.bindings.test_registry import MemoryBinding

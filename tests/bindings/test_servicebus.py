@@ -21,7 +21,7 @@ from babelqueue_spark.bindings.servicebus import ServiceBusBinding
 from babelqueue_spark.bindings.servicebus.options import ServiceBusOptions
 from babelqueue_spark.envelope import validate
 from babelqueue_spark.errors import BrokerError, OptionError
-from babelqueue_spark.testing.contract import (
+from babelqueue_spark.testing import (
     MIB,
     SECRET,
     assert_empty,

@@ -13,7 +13,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from babelqueue_spark.bindings.batches import deliveries
 from babelqueue_spark.bindings.servicebus import ServiceBusBinding
 from babelqueue_spark.envelope import decode
-from babelqueue_spark.testing.contract import assert_empty, outgoing, take
+from babelqueue_spark.testing import assert_empty, outgoing, take
 from tests.bindings.servicebus_peers import binding, bodies, client, content, receiver, sdk, sender
 from tests.servers.servicebus import ServiceBusServer
 

@@ -17,7 +17,7 @@ from azure.servicebus import (
     exceptions,
 )
 
-from babelqueue_spark.testing.contract import eventually
+from babelqueue_spark.testing import eventually
 from tests.bindings.servicebus_peers import client, content, receiver, sender
 from tests.servers.servicebus import ServiceBusServer
 

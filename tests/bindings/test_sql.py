@@ -21,7 +21,7 @@ from babelqueue_spark.bindings.sql import SqlBinding
 from babelqueue_spark.bindings.sql.client import Database
 from babelqueue_spark.bindings.sql.options import SqlOptions
 from babelqueue_spark.errors import BrokerError, OptionError
-from babelqueue_spark.testing.contract import (
+from babelqueue_spark.testing import (
     SECRET,
     assert_safe,
     claim_until_empty,

@@ -26,7 +26,7 @@ from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.sql import SqlBinding
 from babelqueue_spark.bindings.sql.dialects import MySql, Postgres
 from babelqueue_spark.errors import BrokerError
-from babelqueue_spark.testing.contract import (
+from babelqueue_spark.testing import (
     SECRET,
     assert_safe,
     claim_until_empty,

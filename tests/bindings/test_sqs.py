@@ -21,7 +21,7 @@ from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.sqs import SqsBinding, client
 from babelqueue_spark.bindings.sqs.options import SqsOptions
 from babelqueue_spark.errors import BrokerError, OptionError
-from babelqueue_spark.testing.contract import (
+from babelqueue_spark.testing import (
     MIB,
     SECRET,
     assert_empty,

@@ -13,7 +13,7 @@ from babelqueue_spark.bindings.sqs import SqsBinding
 from babelqueue_spark.bindings.sqs.messages import Target, entries, received
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.errors import BrokerError
-from babelqueue_spark.testing.contract import outgoing, take
+from babelqueue_spark.testing import outgoing, take
 from tests.bindings.sqs_peers import binding, bodies, claim, client, sdk
 from tests.servers.elasticmq import ElasticMqServer
 

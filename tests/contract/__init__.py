@@ -1,3 +1,3 @@
 import pytest
 
-pytest.register_assert_rewrite("babelqueue_spark.testing.contract")
+pytest.register_assert_rewrite("babelqueue_spark.testing")

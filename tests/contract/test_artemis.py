@@ -4,7 +4,7 @@ import pytest
 
 from babelqueue_spark.bindings import Binding, BindingConfig
 from babelqueue_spark.bindings.artemis import ArtemisBinding
-from babelqueue_spark.testing.contract import SECRET, BindingContract
+from babelqueue_spark.testing import SECRET, BindingContract
 from tests.servers.artemis import ArtemisServer
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.kafka import KafkaBinding
-from babelqueue_spark.testing.contract import SECRET, LogContract
+from babelqueue_spark.testing import SECRET, LogContract
 from tests.servers.kafka import KafkaServer
 
 

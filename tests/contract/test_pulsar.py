@@ -4,7 +4,7 @@ import pytest
 
 from babelqueue_spark.bindings import Binding, BindingConfig
 from babelqueue_spark.bindings.pulsar import PulsarBinding
-from babelqueue_spark.testing.contract import MIB, BindingContract, Connect, claim_some, outgoing, take
+from babelqueue_spark.testing import MIB, BindingContract, Connect, claim_some, outgoing, take
 from tests.servers.pulsar import PulsarServer
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from babelqueue_spark.bindings import Binding, BindingConfig
 from babelqueue_spark.bindings.rabbitmq import RabbitBinding
-from babelqueue_spark.testing.contract import SECRET, BindingContract
+from babelqueue_spark.testing import SECRET, BindingContract
 from tests.servers.rabbitmq import RabbitServer
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from babelqueue_spark.bindings import Binding, BindingConfig
 from babelqueue_spark.bindings.redis import RedisBinding
-from babelqueue_spark.testing.contract import SECRET, BindingContract, assert_empty, outgoing, take
+from babelqueue_spark.testing import SECRET, BindingContract, assert_empty, outgoing, take
 from tests.servers import RedisServer
 
 BODY = b'{"job":"urn:x","data":{},"attempts":0}'

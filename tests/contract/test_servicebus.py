@@ -11,7 +11,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from babelqueue_spark.bindings import Binding, BindingConfig
 from babelqueue_spark.bindings.servicebus import ServiceBusBinding
-from babelqueue_spark.testing.contract import SECRET, BindingContract
+from babelqueue_spark.testing import SECRET, BindingContract
 from tests.servers.servicebus import ServiceBusServer
 
 NAMESPACE = os.environ.get("AZURE_SERVICEBUS_CONNECTION_STRING")

@@ -5,7 +5,7 @@ import pytest
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.sql import SqlBinding
 from babelqueue_spark.errors import BrokerError
-from babelqueue_spark.testing.contract import SECRET, BindingContract
+from babelqueue_spark.testing import SECRET, BindingContract
 from tests.servers.mariadb import MariaDbServer
 from tests.servers.postgresql import PostgresServer
 

@@ -9,7 +9,7 @@ import pytest
 from babelqueue_spark.bindings import Binding, BindingConfig
 from babelqueue_spark.bindings.sqs import SqsBinding
 from babelqueue_spark.errors import BrokerError
-from babelqueue_spark.testing.contract import (
+from babelqueue_spark.testing import (
     MIB,
     SECRET,
     BindingContract,

@@ -11,7 +11,7 @@ import pulsar
 import pytest
 
 from babelqueue_spark.options import read_options
-from babelqueue_spark.testing.contract import eventually, take
+from babelqueue_spark.testing import eventually, take
 from tests.brokers import url_of
 from tests.streams import backlog, drain, envelope, numbers, publish
 

@@ -22,7 +22,7 @@ from babelqueue_spark.journal import Journal, Segment
 from babelqueue_spark.options import read_options
 from babelqueue_spark.source.claiming import deliveries_of
 from babelqueue_spark.source.plan import Claim
-from babelqueue_spark.testing.contract import take
+from babelqueue_spark.testing import take
 from tests.servers.rabbitmq import RabbitServer
 from tests.streams import backlog, envelope, publish
 

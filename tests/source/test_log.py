@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 
-from babelqueue_spark.testing.contract import eventually
+from babelqueue_spark.testing import eventually
 from tests.bindings.kafka_peers import commit, committed, delete_before, make_topic, send
 from tests.servers.kafka import KafkaServer
 from tests.streams import WAIT, drain, envelope, numbers, publish, run, stream

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from babelqueue_spark.testing.contract import eventually
+from babelqueue_spark.testing import eventually
 from tests.brokers import DURABLE
 from tests.servers import Server
 from tests.streams import WAIT, envelope, numbers, publish, run, stream

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from babelqueue_spark.options import read_options
-from babelqueue_spark.testing.contract import joined
+from babelqueue_spark.testing import joined
 from tests.bindings.kafka_peers import send
 from tests.programs import run
 from tests.servers.jars import jars

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from babelqueue_spark.testing.contract import eventually
+from babelqueue_spark.testing import eventually
 from babelqueue_spark.worker import Message, Reject, Worker
 from tests.bindings.kafka_peers import headers_of, records
 from tests.servers.kafka import KafkaServer
