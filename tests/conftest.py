@@ -27,14 +27,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, [os.enviro
 collect_ignore = ["packages"]
 pytest_plugins = [
     "tests.envelope.passed",
-    "tests.fixtures_artemis",
     "tests.fixtures_conformance",
-    "tests.fixtures_kafka",
-    "tests.fixtures_pulsar",
     "tests.fixtures_servers",
-    "tests.fixtures_servicebus",
-    "tests.fixtures_sql",
-    "tests.fixtures_sqs",
     "tests.groups",
     "tests.limits",
 ]
