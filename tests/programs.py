@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+# Spark Connect of a local session has port 15002 but with this variable, which Spark's own tests use.
+CONNECT_ON_A_FREE_PORT = {"SPARK_TESTING": "1"}
 
 
 def run(program: str, *arguments: str, **environment: str) -> str:

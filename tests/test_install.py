@@ -13,6 +13,7 @@ from zipfile import ZipFile
 import pytest
 
 from babelqueue_spark import __version__
+from tests.programs import CONNECT_ON_A_FREE_PORT
 from tests.streams import envelope, publish
 
 ROOT = Path(__file__).parent.parent
@@ -89,7 +90,8 @@ def queue_url(tmp_path: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("remote", ["classic", "connect"])
 def test_read_and_write(queue_url: str, tmp_path: Path, remote: str) -> None:
-    said = run(Path(sys.executable), queue_url, tmp_path, remote, PYTHONPATH=str(ROOT))
+    environment = {"PYTHONPATH": str(ROOT), **CONNECT_ON_A_FREE_PORT}
+    said = run(Path(sys.executable), queue_url, tmp_path, remote, **environment)
     assert said.splitlines()[-7:] == [
         "copies: 25",
         "valid: 25",

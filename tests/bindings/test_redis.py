@@ -689,7 +689,7 @@ def _refusal(reader: RedisBinding, server: RedisServer) -> str:
     with pytest.raises(BrokerError) as refused:
         reader.backlog("q")
     message = str(refused.value)
-    assert message.startswith(f"Redis at {server.address}: ")
+    assert f"] Redis at {server.address}: " in message
     assert "\n" not in message
     return message
 

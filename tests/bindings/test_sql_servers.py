@@ -632,7 +632,7 @@ def test_what_is_wrong_with_the_url_is_said(
     assert_safe(caught.value)
     shown = make_url(changed)
     label = "PostgreSQL" if is_postgres(url) else "MariaDB"
-    assert str(caught.value).startswith(f"{label} at {shown.host}:{shown.port}/{shown.database}: ")
+    assert f"] {label} at {shown.host}:{shown.port}/{shown.database}: " in str(caught.value)
 
 
 def test_a_server_that_never_answers_is_given_up(connect: Connect, url: str) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from tests.envelope.bodies import ENVELOPE as FIELDS
 from tests.envelope.bodies import META, body
 from tests.envelope.test_decode import NASTY
 from tests.functions.results import results
+from tests.programs import CONNECT_ON_A_FREE_PORT, run
 from tests.streams import publish
 
 pytestmark = pytest.mark.spark
@@ -60,15 +59,8 @@ def test_the_same_columns_through_the_source_and_the_function(
 @pytest.mark.slow
 def test_the_same_results_over_connect(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "bodies.json").write_text(json.dumps([one.hex() for one in BODIES]))
-    done = subprocess.run(
-        [sys.executable, "-c", OVER_CONNECT, str(tmp_path / "bodies.json")],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == results(spark, [*BODIES, None])
+    said = run(OVER_CONNECT, str(tmp_path / "bodies.json"), **CONNECT_ON_A_FREE_PORT)
+    assert json.loads(said.splitlines()[-1]) == results(spark, [*BODIES, None])
 
 
 OVER_CONNECT = """

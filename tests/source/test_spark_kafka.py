@@ -11,7 +11,7 @@ import pytest
 from babelqueue_spark.options import read_options
 from babelqueue_spark.testing import joined
 from tests.bindings.kafka_peers import send
-from tests.programs import run
+from tests.programs import CONNECT_ON_A_FREE_PORT, run
 from tests.servers.jars import jars
 from tests.servers.kafka import SPARK_KAFKA, KafkaServer
 from tests.streams import envelope, publish
@@ -88,4 +88,5 @@ def test_sparks_own_source_and_sink_give_and_take_the_same(
 
 def test_ours_needs_no_jar_over_connect(kafka_server: KafkaServer, queue: str, tmp_path: Path) -> None:
     publish(kafka_server.url, queue, [envelope(number, queue) for number in range(20)])
-    assert run(OVER_CONNECT, kafka_server.url, queue, str(tmp_path)).split()[-1] == "20"
+    said = run(OVER_CONNECT, kafka_server.url, queue, str(tmp_path), **CONNECT_ON_A_FREE_PORT)
+    assert said.split()[-1] == "20"
