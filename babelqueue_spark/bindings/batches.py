@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from babelqueue_spark.envelope import ENVELOPE_SCHEMA, decode
+
 HEADERS = pa.map_(pa.string(), pa.string())
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -42,7 +44,15 @@ OUTGOING = pa.schema(
         ("delay", pa.int64()),
     ]
 )
-"""What `publish` takes, a row a message. `delay` is in milliseconds from now; null and 0 mean none."""
+"""What `publish` takes, a row a message. `delay` is in milliseconds from now; null and 0 mean none.
+
+A batch may have the column `ENVELOPE_COLUMN` behind these.
+"""
+
+ENVELOPE_COLUMN = pa.field(
+    "envelope", pa.struct([ENVELOPE_SCHEMA.field(name) for name in ("job", "trace_id", "meta", "attempts")])
+)
+"""What stands in each body, for bindings that show it beside the body; `envelopes_of` gives it anyway."""
 
 
 def empty_deliveries() -> pa.RecordBatch:
@@ -71,6 +81,13 @@ def _batch(schema: pa.Schema, rows: int, columns: Mapping[str, Any]) -> pa.Recor
         else:
             arrays.append(pa.array(values, column.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def envelopes_of(messages: pa.RecordBatch) -> pa.RecordBatch:
+    """The fields of `ENVELOPE_COLUMN` of each `OUTGOING` message: from its column, else out of the bodies."""
+    if ENVELOPE_COLUMN.name in messages.schema.names:
+        return pa.RecordBatch.from_struct_array(messages.column(ENVELOPE_COLUMN.name))
+    return decode(messages.column("body"))
 
 
 def names_by_content(deliveries: pa.RecordBatch) -> list[str]:

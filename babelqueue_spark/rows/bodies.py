@@ -10,7 +10,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN
 from babelqueue_spark.envelope import ENVELOPE_SCHEMA, EnvelopeError, dead_letter, encode
+from babelqueue_spark.envelope.columns import BLANKS
 from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.rows.dead_letters import dead_letter_blocks
 from babelqueue_spark.rows.ids import IdSource
@@ -27,6 +29,18 @@ def bodies(
     ids: IdSource,
     wanted: pa.BooleanArray | None = None,
 ) -> pa.BinaryArray:
+    """Encode the body of each row, as `bodies_and_envelopes` does."""
+    return bodies_and_envelopes(rows, blocks, queues, first_row, ids, wanted)[0]
+
+
+def bodies_and_envelopes(
+    rows: pa.RecordBatch,
+    blocks: pa.Array,
+    queues: pa.StringArray,
+    first_row: int,
+    ids: IdSource,
+    wanted: pa.BooleanArray | None = None,
+) -> tuple[pa.BinaryArray, pa.StructArray | None]:
     """Encode the body of each row.
 
     Args:
@@ -38,6 +52,9 @@ def bodies(
         ids: source of missing ids.
         wanted: which rows to write; the others have no body. All, when it is not given.
 
+    Returns:
+        The bodies, and the `ENVELOPE_COLUMN` that each was made of; None unless all were made here.
+
     Raises:
         BabelQueueError: a row lacks what an envelope needs; names the row.
     """
@@ -45,12 +62,12 @@ def bodies(
     dead = blocks.is_valid()
     as_received = pc.and_(dead, pc.is_valid(kept))
     made = pc.invert(as_received) if wanted is None else pc.and_not(wanted, as_received)
-    encoded = _encode(rows, made, queues, first_row, ids)
-    bodies = pc.if_else(as_received, kept, encoded)
+    encoded, envelopes = _encode(rows, made, queues, first_row, ids)
     if not pc.any(dead).as_py():
-        return bodies
+        return encoded, envelopes
+    bodies = pc.if_else(as_received, kept, encoded)
     annotated = dead_letter(bodies.filter(dead), _completed(rows, blocks, queues))
-    return pc.replace_with_mask(bodies, dead, annotated.cast(pa.binary()))
+    return pc.replace_with_mask(bodies, dead, annotated.cast(pa.binary())), None
 
 
 def blocks_of(rows: pa.RecordBatch) -> pa.StructArray:
@@ -67,10 +84,10 @@ def received_of(rows: pa.RecordBatch) -> pa.BinaryArray:
 
 def _encode(
     rows: pa.RecordBatch, wanted: pa.BooleanArray, queues: pa.StringArray, first_row: int, ids: IdSource
-) -> pa.BinaryArray:
-    """Encode the rows where `wanted`; null elsewhere."""
+) -> tuple[pa.BinaryArray, pa.StructArray | None]:
+    """Encode the rows where `wanted`, null elsewhere; gives the envelopes too where all are wanted."""
     if not pc.any(wanted).as_py():
-        return pa.nulls(rows.num_rows, pa.binary())
+        return pa.nulls(rows.num_rows, pa.binary()), None
     messages = _messages(rows, queues, first_row, ids)
     everything = pc.all(wanted).as_py()
     try:
@@ -82,8 +99,10 @@ def _encode(
             "correct it, or set its dead_letter column"
         ) from None
     if everything:
-        return encoded
-    return pc.replace_with_mask(pa.nulls(rows.num_rows, pa.binary()), wanted, encoded)
+        return encoded, pa.StructArray.from_arrays(
+            [messages.column(field.name) for field in ENVELOPE_COLUMN.type], fields=list(ENVELOPE_COLUMN.type)
+        )
+    return pc.replace_with_mask(pa.nulls(rows.num_rows, pa.binary()), wanted, encoded), None
 
 
 def _messages(rows: pa.RecordBatch, queues: pa.StringArray, first_row: int, ids: IdSource) -> pa.RecordBatch:
@@ -101,8 +120,8 @@ def _messages(rows: pa.RecordBatch, queues: pa.StringArray, first_row: int, ids:
     }
     attempts = column_of(rows, "attempts")
     columns = {
-        "job": job,
-        "trace_id": trace_id,
+        "job": pc.ascii_trim(job, characters=BLANKS),
+        "trace_id": pc.ascii_trim(trace_id, characters=BLANKS),
         "data": _data(rows),
         "meta": pa.StructArray.from_arrays([meta[field.name] for field in _META], fields=list(_META)),
         "attempts": pa.repeat(pa.scalar(0, pa.int32()), count)

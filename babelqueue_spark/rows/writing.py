@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import OUTGOING, BaseBinding
+from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN
 from babelqueue_spark.bindings.options import seconds
 from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.options import Options
 from babelqueue_spark.rows.bodies import (
     blocks_of,
-    bodies,
+    bodies_and_envelopes,
     child_of,
     column_of,
     not_empty,
@@ -46,20 +47,22 @@ def to_messages(
         binding: its capabilities bound what headers, keys and delays may hold.
 
     Returns:
-        queue → `OUTGOING` batch.
+        queue → `OUTGOING` batch, with the column `ENVELOPE_COLUMN` where all bodies were made here.
 
     Raises:
         BabelQueueError: a row lacks what it needs, or the broker cannot carry it; names the row.
     """
     blocks = blocks_of(rows)
     queues = _queues(rows, blocks, options)
-    found = bodies(rows, blocks, queues, first_row, ids)
+    found, envelopes = bodies_and_envelopes(rows, blocks, queues, first_row, ids)
     targets = _targets(queues, blocks, options, binding)
     delays = _delays(rows)
     _check_delays(delays, targets, binding)
     outgoing = pa.RecordBatch.from_arrays(
         [found, _headers(rows, binding), _keys(rows, binding), delays], schema=OUTGOING
     )
+    if envelopes is not None:
+        outgoing = outgoing.append_column(ENVELOPE_COLUMN, envelopes)
     if "body" in rows.schema.names:
         received = pc.if_else(blocks.is_valid(), received_of(rows), None)
         outgoing = within_bounds(outgoing, received, targets.to_pylist(), binding)

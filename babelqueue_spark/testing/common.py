@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import time
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from babelqueue_spark.bindings import BaseBinding, BindingConfig
+from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN, envelopes_of
 from babelqueue_spark.errors import BrokerError, BrokerUnreachableError, OptionError
 from babelqueue_spark.testing.steps import (
     ENVELOPE,
@@ -148,6 +150,18 @@ class Contract:
         [headers] = self.read(binding, queue, 1).column("headers").to_pylist()
         found = {value for name, value in headers or () if name in VERSION_HEADERS}
         assert found == ({version} if binding.capabilities.headers else set())
+
+    def test_an_envelope_handed_along_shows_what_its_body_shows(self, binding: Any, queue: str) -> None:
+        messages = outgoing([ENVELOPE.replace(b'"id":"0', b'"id":"1')])
+        envelopes = envelopes_of(messages).select([field.name for field in ENVELOPE_COLUMN.type])
+        handed = messages.append_column(ENVELOPE_COLUMN, envelopes.to_struct_array())
+        binding.publish(queue, outgoing([ENVELOPE]))
+        binding.publish(queue, handed)
+        got = self.read(binding, queue, 2)
+        headers = dict(zip(*(got.column(name).to_pylist() for name in ("body", "headers")), strict=True))
+        assert len(headers) == 2
+        shown = [json.dumps(each).replace("1e9d1f4a", "0e9d1f4a") for each in headers.values()]
+        assert shown[0] == shown[1]
 
     def test_a_key_travels_where_the_broker_keeps_it(self, binding: Any, queue: str) -> None:
         binding.publish(queue, outgoing([b"keyed"], keys=["customer-7"]))

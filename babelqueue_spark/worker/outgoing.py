@@ -168,7 +168,11 @@ def _encoded(
     rows = pa.RecordBatch.from_pylist([output.columns for output in outputs], _OUTPUTS)
     return [
         pa.RecordBatch.from_arrays(
-            [pa.repeat(queue, len(messages)), pa.repeat(False, len(messages)), *messages.columns],
+            [
+                pa.repeat(queue, len(messages)),
+                pa.repeat(False, len(messages)),
+                *messages.select(OUTGOING.names).columns,
+            ],
             schema=OUTGOING_MESSAGES,
         )
         for queue, messages in to_messages(rows, first, ids, options, binding).items()

@@ -11,9 +11,8 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.artemis import amqp
 from babelqueue_spark.bindings.artemis.options import ArtemisOptions
-from babelqueue_spark.bindings.batches import deliveries
+from babelqueue_spark.bindings.batches import deliveries, envelopes_of
 from babelqueue_spark.bindings.headers import beside
-from babelqueue_spark.envelope import decode
 
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")
 _VERSION = "bq_schema_version"
@@ -28,7 +27,7 @@ Found = tuple[int, bytes]
 def encoded(messages: pa.RecordBatch, options: ArtemisOptions) -> Iterator[bytes]:
     """`OUTGOING` messages as they are sent."""
     bodies = messages.column("body")
-    envelopes = decode(bodies)
+    envelopes = envelopes_of(messages)
     meta = envelopes.column("meta")
     created_at = pc.struct_field(meta, "created_at").cast(_MILLISECONDS, safe=False).cast(pa.int64())
     columns = (

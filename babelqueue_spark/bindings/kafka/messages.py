@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from babelqueue_spark.bindings.batches import deliveries
+from babelqueue_spark.bindings.batches import deliveries, envelopes_of
 from babelqueue_spark.bindings.headers import beside, projections
 from babelqueue_spark.bindings.kafka.tiers import Tiers
-from babelqueue_spark.envelope import decode
 
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")
 _OF_A_TIER = ("bq-delay", "bq-original-topic")
@@ -56,7 +55,7 @@ def records(queue: str, messages: pa.RecordBatch, tiers: Tiers) -> Iterator[Reco
     its envelope, unless that is to come: brokers refuse such records.
     """
     now = time.time_ns() // 1_000_000
-    envelopes = decode(messages.column("body"))
+    envelopes = envelopes_of(messages)
     columns = (messages.column(name).to_pylist() for name in ("body", "headers", "key", "delay"))
     rows = zip(*columns, _created_at(envelopes), projections(envelopes), strict=True)
     for body, headers, key, delay, created_at, found in rows:

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import pulsar
 import pyarrow as pa
 
-from babelqueue_spark.bindings.batches import deliveries
+from babelqueue_spark.bindings.batches import deliveries, envelopes_of
 from babelqueue_spark.bindings.headers import beside, projections
-from babelqueue_spark.envelope import decode
 
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")
 _BATCH_SIZE = 6
@@ -207,7 +206,7 @@ def properties(messages: pa.RecordBatch) -> Iterator[dict[str, str]]:
     """The properties of `OUTGOING` messages: headers, and over them what stands in the body."""
     headers = messages.column("headers").to_pylist()
     delays = messages.column("delay").to_pylist()
-    found_in = projections(decode(messages.column("body")))
+    found_in = projections(envelopes_of(messages))
     for found, given, delay in zip(found_in, headers, delays, strict=True):
         made = {name: value for name, value in given or () if name and value is not None}
         if found:

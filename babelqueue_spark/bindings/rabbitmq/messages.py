@@ -12,8 +12,7 @@ import pika
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelqueue_spark.bindings.batches import deliveries
-from babelqueue_spark.envelope import decode
+from babelqueue_spark.bindings.batches import deliveries, envelopes_of
 
 _SHORT_STRING = 255
 """Bytes that `type`, `correlation_id`, `message_id` and the names of headers may have."""
@@ -24,7 +23,7 @@ _OTHERS = ("reply_to", "expiration", "priority", "user_id")
 
 def properties(messages: pa.RecordBatch) -> Iterator[pika.BasicProperties]:
     """The properties of `OUTGOING` messages: what stands in the body, where it has the contract's type."""
-    envelopes = decode(messages.column("body"))
+    envelopes = envelopes_of(messages)
     meta = envelopes.column("meta")
     names = [envelopes.column("job"), envelopes.column("trace_id"), pc.struct_field(meta, "id")]
     version = pc.struct_field(meta, "schema_version")

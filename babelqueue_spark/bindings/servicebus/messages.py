@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpMessageBodyType
 
-from babelqueue_spark.bindings.batches import deliveries
+from babelqueue_spark.bindings.batches import deliveries, envelopes_of
 from babelqueue_spark.bindings.headers import VERSION, is_whole_number
-from babelqueue_spark.envelope import decode
 from babelqueue_spark.envelope.columns import is_blank
 
 LONGEST_ID = 128
@@ -60,7 +59,7 @@ def entries(messages: pa.RecordBatch, session: str | None) -> list[Entry]:
     columns = (bodies, *(messages.column(name) for name in ("headers", "key", "delay")))
     now = datetime.now(UTC)
     made = []
-    rows = zip(*(column.to_pylist() for column in columns), _projections(bodies), strict=True)
+    rows = zip(*(column.to_pylist() for column in columns), _projections(envelopes_of(messages)), strict=True)
     for row, (body, headers, key, delay, shown) in enumerate(rows):
         label = f"row {row}" + (f" (meta.id {shown.message_id})" if shown.message_id else "")
         if key is not None and not 0 < len(key) <= LONGEST_ID:
@@ -114,8 +113,7 @@ def body(message: ServiceBusReceivedMessage) -> bytes:
     return content if isinstance(content, bytes) else str(content).encode("utf-8", "surrogatepass")
 
 
-def _projections(bodies: pa.BinaryArray) -> Iterator[_Projection]:
-    envelopes = decode(bodies)
+def _projections(envelopes: pa.RecordBatch) -> Iterator[_Projection]:
     meta = envelopes.column("meta")
     created_at = pc.struct_field(meta, "created_at").cast(_MILLISECONDS, safe=False).cast(pa.int64())
     columns = (

@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from babelqueue_spark.bindings.batches import deliveries, fitting
+from babelqueue_spark.bindings.batches import deliveries, envelopes_of, fitting
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
 from babelqueue_spark.bindings.sql import times
 from babelqueue_spark.bindings.sql.client import Database
@@ -252,7 +252,7 @@ class SqlBinding(Binding):
         delays = pc.fill_null(messages.column("delay"), 0).to_pylist()
         due = {delay: times.written_due(seconds, delay, self._zone) for delay in set(delays)}
         bodies = messages.column("body")
-        for mirror, delay in zip(self._mirrors(bodies, decode(bodies)), delays, strict=True):
+        for mirror, delay in zip(self._mirrors(bodies, envelopes_of(messages)), delays, strict=True):
             mirror.update(queue=queue, available_at=due[delay], reserved_at=None, created_at=now)
             yield mirror
 

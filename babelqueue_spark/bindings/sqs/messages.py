@@ -12,9 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelqueue_spark.bindings.batches import deliveries
+from babelqueue_spark.bindings.batches import deliveries, envelopes_of
 from babelqueue_spark.bindings.headers import VERSION, is_whole_number
-from babelqueue_spark.envelope import decode
 from babelqueue_spark.envelope.columns import is_blank
 
 MOST_ATTRIBUTES = 10
@@ -67,7 +66,7 @@ class Target:
 def entries(messages: pa.RecordBatch, target: Target) -> list[Entry]:
     """An entry for each message; `UnsendableError` for the first that cannot be sent."""
     bodies = messages.column("body")
-    envelopes = decode(bodies)
+    envelopes = envelopes_of(messages)
     columns = (
         bodies,
         *(messages.column(name) for name in ("headers", "key", "delay")),

@@ -1,0 +1,59 @@
+"""The sink hands the columns of an envelope along; they are what a reader of the body finds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN, OUTGOING
+from babelqueue_spark.envelope import ENVELOPE_SCHEMA, decode
+from babelqueue_spark.options import write_options
+from babelqueue_spark.rows.ids import IdSource
+from babelqueue_spark.rows.writing import to_messages
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+MOMENTS = st.datetimes(datetime(1971, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))
+META = st.fixed_dictionaries({"id": st.none() | TEXT, "lang": st.none() | TEXT, "created_at": MOMENTS})
+ROW = st.fixed_dictionaries(
+    {
+        "job": TEXT.map(" urn:{}".format),
+        "trace_id": st.none() | TEXT.map("t{}\n".format),
+        "data": st.just("{}"),
+        "attempts": st.none() | st.integers(0, 2**31 - 1),
+        "meta": st.none() | META,
+    }
+)
+
+
+def written(rows: list[dict[str, Any]], **more: Any) -> pa.RecordBatch:
+    """The messages of one queue that rows become."""
+    schema = pa.schema([field for field in ENVELOPE_SCHEMA if field.name in {*rows[0], *more}])
+    batch = pa.RecordBatch.from_pylist([{**row, **more} for row in rows], schema)
+    options = write_options({"url": "kafka://localhost:9092", "queue": "orders"})
+    with options.binding() as binding:
+        [messages] = to_messages(batch, 0, IdSource("run"), options, binding).values()
+    return messages
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(ROW, min_size=1, max_size=5))
+def test_the_columns_are_those_of_the_bodies(rows: list[dict[str, Any]]) -> None:
+    messages = written(rows)
+    handed = pa.RecordBatch.from_struct_array(messages.column(ENVELOPE_COLUMN.name))
+    found = decode(messages.column("body"))
+    for name in ("job", "trace_id", "attempts"):
+        assert handed.column(name) == found.column(name)
+    for name in ("id", "queue", "lang", "schema_version"):
+        assert pc.struct_field(handed.column("meta"), name) == pc.struct_field(found.column("meta"), name)
+    moments = (pc.struct_field(batch.column("meta"), "created_at") for batch in (handed, found))
+    handed_moments, found_moments = (each.cast(pa.timestamp("ms", "UTC"), safe=False) for each in moments)
+    assert handed_moments == found_moments
+
+
+def test_dead_letters_are_read_out_of_their_bodies() -> None:
+    assert written([{"job": "urn:a", "data": "{}"}], dead_letter={"reason": "failed"}).schema == OUTGOING
