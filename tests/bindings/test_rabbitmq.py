@@ -20,7 +20,8 @@ from babelqueue.pika_transport import PikaTransport
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.rabbitmq import RabbitBinding
-from babelqueue_spark.bindings.rabbitmq.client import Done, Link
+from babelqueue_spark.bindings.rabbitmq.claims import Claims
+from babelqueue_spark.bindings.rabbitmq.client import Done, RabbitClient
 from babelqueue_spark.bindings.rabbitmq.inbox import Inbox
 from babelqueue_spark.bindings.rabbitmq.messages import properties
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
@@ -157,7 +158,7 @@ class TestInbox:
 
     @pytest.mark.parametrize(("wanted", "max_bytes"), [(200, 10), (1, MIB)])
     def test_it_is_full_by_count_or_by_bytes(self, wanted: int, max_bytes: int) -> None:
-        inbox = Inbox()
+        inbox = Inbox(Claims())
         sender = threading.Timer(0.1, lambda: self.fill(inbox, [b"x" * 1000]))
         sender.start()
         started = time.monotonic()
@@ -166,7 +167,7 @@ class TestInbox:
         assert inbox.deliveries(1).column("body").to_pylist() == [b"x" * 1000]
 
     def test_what_comes_meanwhile_is_there_once_and_in_order(self) -> None:
-        inbox = Inbox()
+        inbox = Inbox(Claims())
         bodies = [str(number).encode() for number in range(20_000)]
         sender = threading.Thread(target=self.fill, args=(inbox, bodies))
         sender.start()
@@ -176,7 +177,7 @@ class TestInbox:
         assert inbox.deliveries(7).column("body").to_pylist() == bodies[:7]
 
     def test_an_error_reaches_the_caller(self) -> None:
-        inbox = Inbox()
+        inbox = Inbox(Claims())
         inbox.end(ConnectionError("gone"))
         with pytest.raises(ConnectionError, match="gone"):
             inbox.wait(1, MIB, quiet=30, until=math.inf)
@@ -346,11 +347,11 @@ class TestClaims:
             done()
 
         channel.queue_declare(queue)
-        link = Link(RabbitOptions.parse(BindingConfig(url=rabbitmq_server.url)))
-        with ThreadPoolExecutor(2) as pool, closing(link):
+        client = RabbitClient(RabbitOptions.parse(BindingConfig(url=rabbitmq_server.url)))
+        with ThreadPoolExecutor(2) as pool, closing(client):
             claim = ExitStack()
-            inbox = claim.enter_context(link.consuming(queue, 1))
-            pool.submit(link.call, hold)
+            inbox = claim.enter_context(client.consuming(queue, 1))
+            pool.submit(client.call, hold)
             assert busy.wait(PATIENCE)
             channel.queue_delete(queue)
             ended = pool.submit(claim.close)

@@ -10,11 +10,12 @@ from pika.channel import Channel
 
 from babelqueue_spark.bindings.batches import empty_deliveries, fitting, names_by_content
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities
-from babelqueue_spark.bindings.rabbitmq.client import Done, Link
+from babelqueue_spark.bindings.rabbitmq.claims import Claims
+from babelqueue_spark.bindings.rabbitmq.client import Done, RabbitClient
 from babelqueue_spark.bindings.rabbitmq.inbox import Inbox
-from babelqueue_spark.bindings.rabbitmq.messages import tags
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 from babelqueue_spark.bindings.rabbitmq.publishing import LONGEST_DELAY, Publisher
+from babelqueue_spark.bindings.rabbitmq.queues import Queues
 from babelqueue_spark.errors import BrokerError
 
 _FIRST_WINDOW = 200
@@ -48,15 +49,15 @@ class RabbitBinding(Binding):
     def __init__(self, config: BindingConfig) -> None:
         super().__init__(config)
         self._options = RabbitOptions.parse(config)
-        self._link = Link(self._options)
-        self._publisher = Publisher(self._link, self._options)
-        self._held: dict[int, None] = {}
-        self._epoch = ""
+        self._client = RabbitClient(self._options)
+        self._queues = Queues(self._client)
+        self._publisher = Publisher(self._client, self._queues, self._options)
+        self._claims = Claims()
         self._average = 0.0
 
     def backlog(self, queue: str) -> int:
         """Messages that are ready; one round trip."""
-        return self._publisher.ready(queue)
+        return self._queues.ready(queue)
 
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
         """By consumers one after the other, each with a prefetch that keeps to both bounds."""
@@ -64,7 +65,7 @@ class RabbitBinding(Binding):
         count, size, until = 0, 0, time.monotonic() + _LONGEST_CLAIM
         while count < messages and (size < max_bytes or not count) and (ready := self.backlog(queue)):
             window = self._window(messages - count, max_bytes - size)
-            with self._link.consuming(queue, window) as inbox:
+            with self._client.consuming(queue, window) as inbox:
                 full = self._fill(inbox, queue, window, max_bytes - size, ready, until)
             sizes = [len(body) for _, body, *_ in inbox.messages]
             taken = fitting(sizes, max_bytes - size, least=0 if count else 1)
@@ -109,7 +110,7 @@ class RabbitBinding(Binding):
 
     def close(self) -> None:
         """Close the connection; what is claimed goes back."""
-        self._link.close()
+        self._client.close()
 
     def identities(self, deliveries: pa.RecordBatch) -> list[str]:
         """Digests of body and `message_id`: RabbitMQ has no name for a message."""
@@ -138,44 +139,40 @@ class RabbitBinding(Binding):
 
     def _hold(self, inbox: Inbox) -> None:
         """Remember what came. With a channel its claims are gone, and may have come again on the next one."""
-        if inbox.epoch != self._link.epoch or (self._held and inbox.epoch != self._epoch):
-            self._held.clear()
+        former, self._claims = self._claims, inbox.claims
+        if inbox.claims is not self._client.claims or (former is not inbox.claims and former):
+            self._claims = Claims()
             raise BrokerError(
                 f"RabbitMQ at {self._options.address}: the connection was lost while messages were claimed: "
                 "they are back in the queue, and read when the task is repeated"
             )
-        self._epoch = inbox.epoch
-        self._held.update((tag, None) for tag, *_ in inbox.messages)
+        self._claims.hold(tag for tag, *_ in inbox.messages)
 
     def _settle_claimed(self, claimed: pa.RecordBatch, *, give_back: bool) -> pa.BooleanArray:
         """Acknowledge or give back; true where that has reached the server."""
-        if self._epoch != self._link.epoch:
-            self._held.clear()
-        ours = [tag if tag in self._held else None for tag in tags(claimed, self._link.epoch)]
+        if self._claims is not self._client.claims:
+            self._claims.drop_all()
+        ours = self._claims.tags_of(claimed)
         wanted = [tag for tag in ours if tag is not None]
         if wanted:
             try:
                 self._settle(wanted, give_back=give_back)
             except BrokerError:
                 ours = [None] * len(ours)  # the connection ended, and what is claimed went back with it
-                self._held.clear()
+                self._claims.drop_all()
         return pa.array([tag is not None for tag in ours], pa.bool_())
 
     def _settle(self, wanted: Sequence[int], *, give_back: bool) -> None:
-        """One frame for all before the first that stays claimed, one for each beyond; then an answer."""
-        chosen = set(wanted)
-        kept = next((tag for tag in self._held if tag not in chosen), None)
-        leading = [tag for tag in wanted if kept is None or tag < kept]
-        single = [tag for tag in wanted if kept is not None and tag > kept]
+        """Return when the server has answered, so that it has seen it."""
+        upto, single = self._claims.frames(wanted)
 
         def settle(channel: Channel, done: Done) -> None:
             verb = channel.basic_nack if give_back else channel.basic_ack
-            if leading:
-                verb(max(leading), multiple=True)
+            if upto is not None:
+                verb(upto, multiple=True)
             for tag in single:
                 verb(tag)
             channel.basic_qos(prefetch_count=0, callback=done)
 
-        self._link.call(settle)
-        for tag in wanted:
-            self._held.pop(tag, None)
+        self._client.call(settle)
+        self._claims.drop(wanted)

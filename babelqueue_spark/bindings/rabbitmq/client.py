@@ -1,6 +1,7 @@
-"""One connection and one channel, served by a thread of its own, and errors that say what to do.
+"""One connection, served by a thread of its own, and errors that say what to do.
 
-The thread answers heartbeats however long the caller is busy with something else.
+The thread answers heartbeats however long the caller is busy with something else. It alone touches pika:
+the caller hands it an action by `call` or `call_aside`, and waits for the answer.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.channel import Channel
 
 from babelqueue_spark.bindings.advice import Advice, denied, failed, full, not_found, too_large, unreachable
+from babelqueue_spark.bindings.rabbitmq.claims import Claims
 from babelqueue_spark.bindings.rabbitmq.inbox import Inbox
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 
@@ -66,15 +68,16 @@ _ADVICE: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Advi
 _UNREACHABLE = unreachable("it cannot be reached: check host, port and TLS")
 
 
-class Link:
-    """A connection made at the first call, in the process that needs it.
+class RabbitClient:
+    """A connection made at the first call, in the process that needs it, with a channel for claims.
 
     Attributes:
-        epoch: names the channel; delivery tags mean nothing on another one. Empty while there is none.
+        claims: what is claimed on that channel; None while there is none. The caller's thread sets it with a
+            new channel, the connection's thread takes it away when the channel ends.
     """
 
     def __init__(self, options: RabbitOptions) -> None:
-        self.epoch = ""
+        self.claims: Claims | None = None
         self._options = options
         self._thread: threading.Thread | None = None
         self._connection: SelectConnection | None = None
@@ -123,15 +126,15 @@ class Link:
     @contextmanager
     def consuming(self, queue: str, prefetch: int) -> Iterator[Inbox]:
         """An inbox into which at most `prefetch` messages of the queue come."""
-        inbox = Inbox()
         tag = uuid.uuid4().hex
 
         def consume(channel: Channel, done: Done) -> None:
-            self._inbox, inbox.epoch = inbox, self.epoch
+            assert self.claims is not None
+            self._inbox = inbox = Inbox(self.claims)
             channel.basic_qos(
                 prefetch_count=prefetch,
                 callback=lambda _: channel.basic_consume(
-                    queue, inbox.receive, consumer_tag=tag, callback=done
+                    queue, inbox.receive, consumer_tag=tag, callback=lambda _: done(inbox)
                 ),
             )
 
@@ -142,11 +145,14 @@ class Link:
             else:
                 channel.basic_cancel(tag, done)
 
-        self.call(consume)
-        with self._explained():
-            yield inbox
-        if not inbox.cancelled:
-            self.call(cancel)
+        inbox = self.call(consume)
+        try:
+            with self._explained():
+                yield inbox
+            if not inbox.cancelled:
+                self.call(cancel)
+        finally:
+            self._inbox = None
 
     def close(self) -> None:
         """Close the connection; idempotent. What is claimed goes back to its queue."""
@@ -154,19 +160,18 @@ class Link:
         if thread is not None and connection is not None and thread.is_alive():
             connection.ioloop.add_callback_threadsafe(lambda: _close(connection))
             thread.join(_CLOSE_SECONDS)
-        self._thread = self._connection = self._channel = None
-        self.epoch = ""
+        self._thread = self._connection = self._channel = self.claims = None
 
     def _open(self) -> None:
         if self._thread is None or not self._thread.is_alive() or self._connection is None:
             self._connect()
-        if not self.epoch:
+        if self.claims is None:
             assert self._connection is not None
             connection = self._connection
             self._channel = self._ask(lambda done: connection.channel(on_open_callback=done))
             self._channel.add_on_close_callback(self._channel_closed)
             self._channel.add_on_cancel_callback(self._consumer_cancelled)
-            self.epoch = uuid.uuid4().hex
+            self.claims = Claims()
 
     def _connect(self) -> None:
         self.close()
@@ -194,7 +199,7 @@ class Link:
             self._lost(error)
 
     def _opened(self) -> Channel:
-        if self._channel is None or not self.epoch:
+        if self._channel is None or self.claims is None:
             raise self._reason or exceptions.ChannelWrongStateError()
         return self._channel
 
@@ -232,7 +237,7 @@ class Link:
             self._inbox.end(None)
 
     def _lost(self, reason: BaseException) -> None:
-        self.epoch = ""
+        self.claims = None
         self._reason = reason
         if self._inbox is not None:
             self._inbox.end(reason)

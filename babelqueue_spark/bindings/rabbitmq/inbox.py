@@ -11,6 +11,7 @@ import pyarrow as pa
 from pika.channel import Channel
 
 from babelqueue_spark.bindings.batches import empty_deliveries
+from babelqueue_spark.bindings.rabbitmq.claims import Claims
 from babelqueue_spark.bindings.rabbitmq.messages import Message, message, received
 
 
@@ -20,14 +21,14 @@ class Inbox:
     The connection's thread calls `receive` and `end`, the caller's thread all the rest.
 
     Attributes:
-        epoch: names the channel on which they came.
+        claims: those of the channel on which the messages come.
         messages: what came; it only grows.
         size: bytes of their bodies.
         cancelled: nothing more will come.
     """
 
-    def __init__(self) -> None:
-        self.epoch = ""
+    def __init__(self, claims: Claims) -> None:
+        self.claims = claims
         self.messages: list[Message] = []
         self.size = 0
         self.cancelled = False
@@ -81,5 +82,5 @@ class Inbox:
 
     def _convert(self) -> None:
         if came := self.messages[self._converted :]:
-            self._batches.append(received(came, self.epoch))
+            self._batches.append(received(came, self.claims.channel))
             self._converted += len(came)

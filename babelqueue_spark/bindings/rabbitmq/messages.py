@@ -75,8 +75,8 @@ def message(method: Any, given: pika.BasicProperties, body: bytes) -> Message:
     )
 
 
-def received(messages: Sequence[Message], epoch: str = "") -> pa.RecordBatch:
-    """`DELIVERIES` of messages; their receipts are tags on the channel `epoch`, null without one."""
+def received(messages: Sequence[Message], channel: str) -> pa.RecordBatch:
+    """`DELIVERIES` of messages; their receipts are tags on the channel of this name."""
     tags, bodies, headers, ids, counts, redelivered, times = zip(*messages, strict=True)
     return deliveries(
         len(messages),
@@ -86,14 +86,8 @@ def received(messages: Sequence[Message], epoch: str = "") -> pa.RecordBatch:
         count=counts,
         redelivered=redelivered,
         enqueued_at=times,
-        receipt=[f"{epoch}:{tag}".encode() for tag in tags] if epoch else None,
+        receipt=[f"{channel}:{tag}".encode() for tag in tags],
     )
-
-
-def tags(claimed: pa.RecordBatch, epoch: str) -> list[int | None]:
-    """The delivery tags of receipts, None where they are of another channel."""
-    receipts = (receipt.decode().partition(":") for receipt in claimed.column("receipt").to_pylist())
-    return [int(tag) if channel == epoch else None for channel, _, tag in receipts]
 
 
 def _short(texts: pa.StringArray) -> pa.StringArray:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pika
 import pyarrow as pa
@@ -14,15 +13,14 @@ from pika.channel import Channel
 from pika.frame import Method
 from pika.spec import Basic
 
-from babelqueue_spark.bindings.rabbitmq.client import Done, Link
+from babelqueue_spark.bindings.rabbitmq.client import Done, RabbitClient
 from babelqueue_spark.bindings.rabbitmq.messages import properties
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
-from babelqueue_spark.errors import BrokerError, QueueNotFoundError
+from babelqueue_spark.bindings.rabbitmq.queues import Queues
+from babelqueue_spark.errors import BrokerError
 
 LONGEST_DELAY = 40 * 86_400_000
 _UNCONFIRMED = 2_000
-_IDLE_WAIT_QUEUE = 3_600_000
-"""Milliseconds for which a wait queue outlives its last message."""
 
 
 class Post(NamedTuple):
@@ -36,12 +34,12 @@ class Post(NamedTuple):
 
 
 class Publisher:
-    """Declares what it publishes to, once."""
+    """Sends messages to queues, which are made where they are missing, or to an exchange."""
 
-    def __init__(self, link: Link, options: RabbitOptions) -> None:
-        self._link = link
+    def __init__(self, client: RabbitClient, queues: Queues, options: RabbitOptions) -> None:
+        self._client = client
+        self._queues = queues
         self._options = options
-        self._declared: set[str] = set()
 
     def publish(self, queue: str, messages: pa.RecordBatch) -> int:
         """Send `OUTGOING` messages; returns when the server has confirmed each of them."""
@@ -50,30 +48,15 @@ class Publisher:
         if not total:
             return 0
         sending = _Sending(self._posts(queue, messages), total)
-        self._link.call_aside(sending.start)
+        self._client.call_aside(sending.start)
         if sending.refused or sending.returned:
-            self._declared.clear()
+            self._queues.forget()
             raise BrokerError(
                 f"RabbitMQ at {self._options.address}: of {total} messages for '{queue}' it refused "
                 f"{sending.refused} and could not route {sending.returned}{sending.why}: check that the "
                 "queue or the binding of the exchange exists, and the queue's length limits"
             )
         return total
-
-    def ready(self, queue: str) -> int:
-        """Messages ready in the queue, which is made where it is missing.
-
-        What was on its way to a consumer of ours before the server answered has arrived with the answer.
-        """
-        self._ensure(queue)
-        try:
-            answer = self._link.call(partial(_declare, queue, passive=True))
-        except BrokerError:
-            self._declared.clear()
-            self._ensure(queue)
-            answer = self._link.call(partial(_declare, queue, passive=True))
-        count: int = answer.method.message_count
-        return count
 
     def _posts(self, queue: str, messages: pa.RecordBatch) -> Iterator[Post]:
         """Posts made while others are on their way; where they go is declared before the first one."""
@@ -96,34 +79,12 @@ class Publisher:
         options = self._options
         if delay <= 0 and options.exchange:
             return options.exchange, options.routing_key or queue
-        self._ensure(queue)
+        self._queues.ensure(queue)
         if delay <= 0:
             return "", queue
         if options.delayed_exchange:
             return options.delayed_exchange, queue
-        return "", self._wait_queue(queue, delay)
-
-    def _ensure(self, queue: str) -> None:
-        """Make the queue where it is missing; one that exists may have any arguments."""
-        if queue in self._declared:
-            return
-        try:
-            self._link.call_aside(partial(_declare, queue, passive=True))
-        except QueueNotFoundError:
-            self._link.call_aside(partial(_declare, queue, durable=True))
-        self._declared.add(queue)
-
-    def _wait_queue(self, queue: str, delay: int) -> str:
-        """`<queue>.delay.<milliseconds>`; a use keeps it for as long as a message may wait, and an hour."""
-        name = f"{queue}.delay.{delay}"
-        arguments = {
-            "x-message-ttl": delay,
-            "x-dead-letter-exchange": "",
-            "x-dead-letter-routing-key": queue,
-            "x-expires": delay + _IDLE_WAIT_QUEUE,
-        }
-        self._link.call_aside(partial(_declare, name, durable=True, arguments=arguments))
-        return name
+        return "", self._queues.waiting(queue, delay)
 
     def _check_delays(self, messages: pa.RecordBatch) -> None:
         options = self._options
@@ -178,10 +139,6 @@ class _Sending:
     def _return(self, _: Channel, method: Basic.Return, *__: object) -> None:
         self.returned += 1
         self.why = f" ({method.reply_code} {method.reply_text})"
-
-
-def _declare(queue: str, channel: Channel, done: Done, **arguments: Any) -> None:
-    channel.queue_declare(queue, callback=done, **arguments)
 
 
 def _rounded(delay: int) -> int:

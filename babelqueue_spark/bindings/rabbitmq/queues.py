@@ -1,0 +1,70 @@
+"""The queues that a binding uses, made where they are missing."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from pika.channel import Channel
+
+from babelqueue_spark.bindings.rabbitmq.client import Done, RabbitClient
+from babelqueue_spark.errors import BrokerError, QueueNotFoundError
+
+_IDLE_WAIT_QUEUE = 3_600_000
+"""Milliseconds for which a wait queue outlives its last message."""
+
+
+class Queues:
+    """Declares each queue once."""
+
+    def __init__(self, client: RabbitClient) -> None:
+        self._client = client
+        self._declared: set[str] = set()
+
+    def ready(self, queue: str) -> int:
+        """Messages ready in the queue, which is made where it is missing.
+
+        What was on its way to a consumer of ours before the server answered has arrived with the answer.
+        """
+        self.ensure(queue)
+        try:
+            answer = self._client.call(partial(_declare, queue, passive=True))
+        except BrokerError:
+            self.forget()
+            self.ensure(queue)
+            answer = self._client.call(partial(_declare, queue, passive=True))
+        count: int = answer.method.message_count
+        return count
+
+    def ensure(self, queue: str) -> None:
+        """Make the queue where it is missing; one that exists may have any arguments."""
+        if queue in self._declared:
+            return
+        try:
+            self._client.call_aside(partial(_declare, queue, passive=True))
+        except QueueNotFoundError:
+            self._client.call_aside(partial(_declare, queue, durable=True))
+        self._declared.add(queue)
+
+    def waiting(self, queue: str, delay: int) -> str:
+        """Make `<queue>.delay.<milliseconds>`, which hands its messages to the queue after that time.
+
+        A use keeps it for as long as a message may wait, and an hour.
+        """
+        name = f"{queue}.delay.{delay}"
+        arguments = {
+            "x-message-ttl": delay,
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": queue,
+            "x-expires": delay + _IDLE_WAIT_QUEUE,
+        }
+        self._client.call_aside(partial(_declare, name, durable=True, arguments=arguments))
+        return name
+
+    def forget(self) -> None:
+        """Declare again what is used next: a queue may have been deleted."""
+        self._declared.clear()
+
+
+def _declare(queue: str, channel: Channel, done: Done, **arguments: Any) -> None:
+    channel.queue_declare(queue, callback=done, **arguments)
