@@ -17,6 +17,7 @@ from babelqueue.pulsar_transport import PulsarTransport
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.pulsar import PulsarBinding
+from babelqueue_spark.bindings.pulsar.claims import ClaimRepeatedError, Claims
 from babelqueue_spark.bindings.pulsar.client import PulsarClient
 from babelqueue_spark.bindings.pulsar.inbox import Inbox
 from babelqueue_spark.bindings.pulsar.messages import properties
@@ -353,7 +354,7 @@ class TestReceipts:
         ours.publish(queue, outgoing(numbered(5)))
         take(ours, queue, 5)
         ours._inboxes[queue]._consumer.redeliver_unacknowledged_messages()
-        with pytest.raises(BrokerError, match="the connection was lost"):
+        with pytest.raises(BrokerError, match="the connection was lost and made again"):
             eventually(lambda: ours.claim(queue, 10, MIB).num_rows)
 
     def test_what_waits_and_is_sent_again_is_claimed_once(self, ours: PulsarBinding, queue: str) -> None:
@@ -860,11 +861,11 @@ class Arrivals:
 
 
 def test_what_comes_twice_is_claimed_once() -> None:
-    [unit] = Inbox(Arrivals(0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4)).claim(10, MIB)
+    [unit] = Inbox(Arrivals(0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4), Claims()).claim(10, MIB)
     assert [held.body for held in unit.messages] == numbered(5)
 
 
 def test_a_batch_of_which_a_part_was_taken_for_the_rest_is_not_claimed() -> None:
     """The acknowledge of the part would be that of the whole."""
-    with pytest.raises(client.NotConnected):
-        Inbox(Arrivals(0, 1, None, 0, 1, 2, 3, 4)).claim(10, MIB)
+    with pytest.raises(ClaimRepeatedError):
+        Inbox(Arrivals(0, 1, None, 0, 1, 2, 3, 4), Claims()).claim(10, MIB)

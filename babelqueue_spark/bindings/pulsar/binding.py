@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 from babelqueue_spark.bindings.batches import counted_attempts, empty_deliveries
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities
 from babelqueue_spark.bindings.headers import whole_numbers
+from babelqueue_spark.bindings.pulsar.claims import Claims
 from babelqueue_spark.bindings.pulsar.client import PulsarClient
 from babelqueue_spark.bindings.pulsar.inbox import Inbox
 from babelqueue_spark.bindings.pulsar.messages import (
     Entry,
     Held,
-    Part,
     Unit,
     again,
     claim_text,
@@ -72,8 +72,7 @@ class PulsarBinding(Binding):
         self._inboxes: dict[str, Inbox] = {}
         self._watches: dict[str, Inbox] = {}
         self._standing_by: dict[str, list[pulsar.Consumer]] = {}
-        self._former: set[str] = set()
-        self._acknowledged: dict[bytes, set[int]] = {}
+        self._claims = Claims()
 
     def backlog(self, queue: str) -> int:
         """Messages that are ready: exact up to a thousand, beyond that a generous estimate.
@@ -122,18 +121,15 @@ class PulsarBinding(Binding):
         self._close_if_lost(queue)
         receipts = deliveries.column("receipt").to_pylist()
         parts = claims_of(receipts)
-        done = {text: self._done_with(text, part) for text, part in parts.items()}
-        complete = {text for text, places in done.items() if len(places) >= parts[text].claim.total}
+        complete = self._claims.complete(parts)
         topics: dict[str, list[Entry]] = defaultdict(list)
         for text in complete:
             entry = parts[text].claim.entry
             topics[entry.topic].append(entry)
         for topic, entries in topics.items():
             self._pulsar.settle(queue, topic, entries)
-        for text in complete:
-            self._acknowledged.pop(text, None)
-        self._acknowledged.update((text, done[text]) for text in done.keys() - complete if done[text])
-        self._settled(queue, parts.values())
+        self._claims.acknowledge(parts, complete)
+        self._close_if_settled(queue)
         return pa.array([claim_text(receipt) in complete for receipt in receipts], pa.bool_())
 
     def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
@@ -148,12 +144,13 @@ class PulsarBinding(Binding):
         inbox = self._inboxes[queue]
         ours = deliveries.filter(inbox.held_by(deliveries.column("receipt").to_pylist()))
         texts = map(claim_text, ours.column("receipt").to_pylist())
-        begun = pa.array([text in self._acknowledged for text in texts], pa.bool_())
+        begun = pa.array(map(self._claims.is_acknowledged, texts), pa.bool_())
         whole = ours.filter(pc.invert(begun))
         for unit in units_of(whole):
             inbox.put_back(unit)
         self._send_again(queue, ours.filter(begun), inbox)
-        self._settled(queue, claims_of(whole.column("receipt").to_pylist()).values())
+        self._claims.drop(claims_of(whole.column("receipt").to_pylist()).values())
+        self._close_if_settled(queue)
 
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         """With many unconfirmed messages on their way."""
@@ -199,7 +196,7 @@ class PulsarBinding(Binding):
         try:
             more = True
             while more:
-                inboxes.append(Inbox(self._pulsar.subscribe(queue, _PREFETCH)))
+                inboxes.append(Inbox(self._pulsar.subscribe(queue, _PREFETCH), Claims()))
                 more = False
                 while units := self._claim(inboxes[-1], queue, _BROWSE_MESSAGES, _BROWSE_BYTES):
                     more = True
@@ -210,7 +207,8 @@ class PulsarBinding(Binding):
 
     def _holds(self, queue: str, message: pulsar.Message) -> bool:
         """Whether it is claimed by this binding."""
-        return queue in self._inboxes and self._inboxes[queue].holds(entry_of(message))
+        inbox = self._inboxes.get(queue)
+        return inbox is not None and self._claims.holds(inbox.holder, entry_of(message))
 
     def _claim(self, inbox: Inbox, queue: str, messages: int, max_bytes: int) -> list[Unit]:
         with self._pulsar.explained(queue):
@@ -219,34 +217,18 @@ class PulsarBinding(Binding):
             raise self._pulsar.error("the connection was lost", queue)
         return units
 
-    def _done_with(self, text: bytes, part: Part) -> set[int]:
-        """The places of a claim that are acknowledged now or were before; none of a lost claim."""
-        if part.claim.holder in self._former:
-            return set()
-        return self._acknowledged.get(text, set()).union(part.places)
-
     def _send_again(self, queue: str, rest: pa.RecordBatch, inbox: Inbox) -> None:
         """As they came, those that were not acknowledged; then they are."""
         places = map(split, rest.column("receipt").to_pylist())
-        left = [place not in self._acknowledged[text] for text, place in places]
+        left = [not self._claims.is_acknowledged(text, place) for text, place in places]
         rest = rest.filter(pa.array(left, pa.bool_()))
         if not rest.num_rows:
             return
         self._pulsar.send(queue, again(rest))
-        if not pc.all(self.acknowledge(queue, rest)).as_py() and inbox.holder in self._former:
+        if not pc.all(self.acknowledge(queue, rest)).as_py() and self._claims.has_ended(inbox.holder):
             raise self._pulsar.error(
                 "the connection was lost while a part of a batch was put back: it is there twice", queue
             )
-
-    def _settled(self, queue: str, parts: Iterable[Part]) -> None:
-        """Claims are no more, where they are this binding's; without any, the consumer closes."""
-        inbox = self._inboxes.get(queue)
-        if inbox is None:
-            return
-        for claim, places in parts:
-            if claim.holder == inbox.holder:
-                inbox.settled(claim.entry, places)
-        self._close_if_settled(queue)
 
     def _stand_by(self, queue: str) -> None:
         """Be a consumer that receives nothing as long as the binding is open.
@@ -259,7 +241,8 @@ class PulsarBinding(Binding):
 
     def _inbox(self, queue: str, messages: int) -> Inbox:
         if queue not in self._inboxes:
-            self._inboxes[queue] = Inbox(self._pulsar.subscribe(queue, min(messages, _PREFETCH)))
+            consumer = self._pulsar.subscribe(queue, min(messages, _PREFETCH))
+            self._inboxes[queue] = Inbox(consumer, self._claims)
         return self._inboxes[queue]
 
     def _close_if_lost(self, queue: str) -> None:
@@ -267,21 +250,18 @@ class PulsarBinding(Binding):
             self._close(queue)
 
     def _close_if_settled(self, queue: str) -> None:
-        if not self._inboxes[queue].holding:
+        if queue in self._inboxes and not self._claims.holds_any(self._inboxes[queue].holder):
             self._close(queue)
 
     def _close(self, queue: str) -> None:
-        """Close the consumer of a queue; what it claimed and was not acknowledged is claimed no more."""
+        """Close the consumer of a queue, with which its claims end."""
         inbox = self._inboxes.pop(queue)
-        self._former.add(inbox.holder)
-        lost = [text for text in self._acknowledged if text.startswith(inbox.holder.encode())]
-        for text in lost:
-            del self._acknowledged[text]
+        self._claims.end(inbox.holder)
         inbox.close()
 
     def _watch(self, queue: str) -> Inbox:
         if queue not in self._watches:
-            self._watches[queue] = Inbox(self._pulsar.subscribe(queue, _LOOK))
+            self._watches[queue] = Inbox(self._pulsar.subscribe(queue, _LOOK), Claims())
         return self._watches[queue]
 
     def _stop_watching(self, queue: str) -> None:

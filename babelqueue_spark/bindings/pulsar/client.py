@@ -17,10 +17,11 @@ from urllib.request import Request, urlopen
 import pulsar
 
 from babelqueue_spark.bindings.advice import denied, failed, full, not_found, too_large, unreachable
+from babelqueue_spark.bindings.pulsar.claims import ClaimRepeatedError
 from babelqueue_spark.bindings.pulsar.cursor import Cursor
 from babelqueue_spark.bindings.pulsar.messages import Entry
 from babelqueue_spark.bindings.pulsar.options import PulsarOptions
-from babelqueue_spark.errors import BrokerError
+from babelqueue_spark.errors import BrokerError, BrokerUnreachableError
 
 _UNCONFIRMED = 5_000
 _SEND_MILLISECONDS = 30_000
@@ -176,6 +177,8 @@ class PulsarClient:
         """Turns the client's errors into ours."""
         try:
             yield
+        except ClaimRepeatedError as error:
+            raise self.error(str(error), queue, BrokerUnreachableError) from None
         except pulsar.PulsarException as error:
             name = type(error).__name__
             advice = _ADVICE.get(name, failed(f"the client failed with {name}"))

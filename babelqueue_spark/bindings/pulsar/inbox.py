@@ -1,4 +1,4 @@
-"""What one consumer holds: messages that came, in whole entries, and those of them that are claimed."""
+"""What one consumer received: messages, in whole entries."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pulsar
 import pyarrow as pa
 
+from babelqueue_spark.bindings.pulsar.claims import ClaimRepeatedError, Claims
 from babelqueue_spark.bindings.pulsar.messages import Entry, Held, Unit, batch_size
 
 _FIRST_MILLISECONDS = 500
@@ -34,7 +35,7 @@ class _Partial(NamedTuple):
 
 
 class Inbox:
-    """A consumer, what it received, and what of that is claimed.
+    """A consumer, and what it received.
 
     The broker goes on sending to a consumer that takes messages: what nobody claimed waits here, and goes
     back when the consumer is closed, uncounted.
@@ -43,19 +44,14 @@ class Inbox:
         holder: names the consumer in receipts.
     """
 
-    def __init__(self, consumer: pulsar.Consumer) -> None:
+    def __init__(self, consumer: pulsar.Consumer, claims: Claims) -> None:
         self.holder = uuid.uuid4().hex
         self._consumer = consumer
         self._units: deque[Unit] = deque()
         self._partial: dict[Entry, _Partial] = {}
         self._topics: dict[int, str] = {}
-        self._held: dict[Entry, set[int]] = {}
+        self._claims = claims
         self._patience = _FIRST_MILLISECONDS
-
-    @property
-    def holding(self) -> bool:
-        """Whether claims are held."""
-        return bool(self._held)
 
     def connected(self) -> bool:
         """Whether the broker can reach the consumer now."""
@@ -66,10 +62,6 @@ class Inbox:
         """Which receipts are of claims of this consumer."""
         holder = self.holder.encode()
         return pa.array([receipt.startswith(holder) for receipt in receipts], pa.bool_())
-
-    def holds(self, entry: Entry) -> bool:
-        """Whether a claim of the entry is held."""
-        return entry in self._held
 
     def claim(self, messages: int, max_bytes: int) -> list[Unit]:
         """Entries that keep to both bounds, but for the first one; whole, as the broker gives them out.
@@ -89,9 +81,7 @@ class Inbox:
                 self._units.appendleft(unit)
                 break
             claimed[unit.entry] = unit
-        self._held.update(
-            (entry, {held.position for held in unit.messages}) for entry, unit in claimed.items()
-        )
+        self._claims.hold(self.holder, claimed.values())
         return list(claimed.values())
 
     def waiting(self, enough: int) -> int:
@@ -105,14 +95,6 @@ class Inbox:
     def largest(self) -> int:
         """Messages in the largest entry that waits here."""
         return max(map(len, self._units), default=0)
-
-    def settled(self, entry: Entry, positions: Iterable[int]) -> None:
-        """The claims of these messages are no more."""
-        held = self._held.get(entry)
-        if held is not None:
-            held.difference_update(positions)
-            if not held:
-                del self._held[entry]
 
     def put_back(self, unit: Unit) -> None:
         """An entry that was claimed waits here again."""
@@ -160,12 +142,12 @@ class Inbox:
         return Entry(self._topics[number], number, place.ledger_id(), place.entry_id())
 
     def _whole(self, unit: Unit) -> Unit:
-        if unit.entry in self._held:
-            raise pulsar.NotConnected("a claim was given out again")
+        if self._claims.holds(self.holder, unit.entry):
+            raise ClaimRepeatedError("a claim was given out again")
         return unit
 
 
 def _assert_same(claimed: Unit, again: Unit) -> None:
-    """`pulsar.NotConnected` where an entry came again with messages that are not claimed."""
+    """`ClaimRepeatedError` where an entry came again with messages that are not claimed."""
     if {held.position for held in again.messages} - {held.position for held in claimed.messages}:
-        raise pulsar.NotConnected("the rest of a batch came after a part of it was claimed")
+        raise ClaimRepeatedError("the rest of a batch came after a part of it was claimed")

@@ -1,0 +1,84 @@
+"""What consumers have claimed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from babelqueue_spark.bindings.pulsar.messages import Entry, Part, Unit
+
+
+class ClaimRepeatedError(Exception):
+    """The broker gave a claim out again: the client had lost the connection, and made it anew by itself."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"the connection was lost and made again, and {what}")
+
+
+class Claims:
+    """The claims of a binding's consumers, and which messages of a producer's batch are acknowledged.
+
+    A consumer is named by its `holder`. When it is closed, its claims end.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, dict[Entry, set[int]]] = defaultdict(dict)
+        self._ended: set[str] = set()
+        self._acknowledged: dict[bytes, set[int]] = {}
+
+    def hold(self, holder: str, units: Iterable[Unit]) -> None:
+        """A consumer claims entries."""
+        self._held[holder].update((unit.entry, {held.position for held in unit.messages}) for unit in units)
+
+    def holds(self, holder: str, entry: Entry) -> bool:
+        """Whether a consumer has claimed an entry."""
+        return entry in self._held[holder]
+
+    def holds_any(self, holder: str) -> bool:
+        """Whether a consumer has claims."""
+        return bool(self._held[holder])
+
+    def complete(self, parts: Mapping[bytes, Part]) -> set[bytes]:
+        """Claims of which all messages are acknowledged, with these; none that ended."""
+        return {text for text, part in parts.items() if len(self._places(text, part)) >= part.claim.total}
+
+    def acknowledge(self, parts: Mapping[bytes, Part], complete: Iterable[bytes]) -> None:
+        """Note messages as acknowledged; the broker knows of those that are `complete`."""
+        for text, part in parts.items():
+            if places := self._places(text, part):
+                self._acknowledged[text] = places
+        for text in complete:
+            self._acknowledged.pop(text, None)
+        self.drop(parts.values())
+
+    def is_acknowledged(self, text: bytes, place: int | None = None) -> bool:
+        """Whether a message of a claim is acknowledged, or any of them; the claim is not complete."""
+        places = self._acknowledged.get(text, set())
+        return bool(places) if place is None else place in places
+
+    def drop(self, parts: Iterable[Part]) -> None:
+        """These messages are claimed no more."""
+        for claim, places in parts:
+            held = self._held.get(claim.holder, {})
+            if claim.entry in held:
+                held[claim.entry].difference_update(places)
+                if not held[claim.entry]:
+                    del held[claim.entry]
+
+    def end(self, holder: str) -> None:
+        """A consumer is closed: what it claimed and was not acknowledged is claimed no more."""
+        self._ended.add(holder)
+        self._held.pop(holder, None)
+        its = [text for text in self._acknowledged if text.startswith(holder.encode())]
+        for text in its:
+            del self._acknowledged[text]
+
+    def has_ended(self, holder: str) -> bool:
+        """Whether a consumer of this binding is closed."""
+        return holder in self._ended
+
+    def _places(self, text: bytes, part: Part) -> set[int]:
+        """The places of a claim that are acknowledged now or were before; none where it ended."""
+        if part.claim.holder in self._ended:
+            return set()
+        return self._acknowledged.get(text, set()).union(part.places)
