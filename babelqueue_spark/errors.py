@@ -9,6 +9,7 @@
     │   ├── QueueNotFoundError
     │   └── MessageTooLargeError
     └── JournalError
+        ├── JournalMissingError
         ├── JournalTakenOverError
         └── DataLossError
             └── LogEndedError
@@ -80,6 +81,12 @@ class JournalError(BabelQueueError):
     """The journal's storage or content cannot be used."""
 
     condition = "BABELQUEUE_JOURNAL_FAILED"
+
+
+class JournalMissingError(JournalError):
+    """The journal is not there: deleted, not mounted, or on a disk that driver and executors do not share."""
+
+    condition = "BABELQUEUE_JOURNAL_MISSING"
 
 
 class JournalTakenOverError(JournalError):

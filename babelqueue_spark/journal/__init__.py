@@ -1,15 +1,14 @@
 """Claimed messages on shared storage, so that Spark can read again what a queue has forgotten."""
 
 from babelqueue_spark.deprecated import renamed
-from babelqueue_spark.journal.journal import (
+from babelqueue_spark.journal.journal import Journal, State
+from babelqueue_spark.journal.segments import (
     CLOCK_SKEW,
     AckRecord,
     Identities,
-    Journal,
     Segment,
     SegmentContent,
     SegmentState,
-    State,
 )
 from babelqueue_spark.journal.stores import FsspecStore, LocalStore, Store, open_store
 

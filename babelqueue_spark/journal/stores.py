@@ -11,20 +11,24 @@ import errno
 import os
 import re
 import shutil
+import socket
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import fsspec
 import pyarrow as pa
 
-from babelqueue_spark.errors import JournalError
+from babelqueue_spark.errors import JournalError, JournalMissingError
 
+_NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF}
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS, errno.EXDEV}
 _ARROW_MAGIC = b"ARROW1"
+_BEING_WRITTEN = ("ConditionalRequestConflict", "409")
+"""What S3 answers while another writer creates the same file."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,17 @@ class Store(ABC):
         """For messages: without a user's name and password."""
         self._option = option
 
+    def make_folder(self, name: str = "") -> None:
+        """Make a folder of the location, or the location itself with all above it."""
+        with self.explained():
+            self._make_folder(name)
+
     def create(self, name: str, content: bytes) -> bool:
-        """Write a new file whole and durable; False, and nothing written, when the name is taken."""
+        """Write a new file whole and durable; False, and nothing written, when the name is taken.
+
+        Only `make_folder` makes folders: where that of the file is not there, `JournalMissingError`, and
+        nothing is written.
+        """
         with self.explained():
             return self._create(name, content)
 
@@ -67,8 +80,12 @@ class Store(ABC):
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder, sorted; empty where there is no such folder."""
+        return sorted(self.sizes(folder))
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The names in a folder → bytes of each file."""
         with self.explained():
-            return self._names(folder)
+            return self._sizes(folder)
 
     def remove(self, folder: str) -> None:
         """Delete a folder and all in it; silent where there is none."""
@@ -79,6 +96,11 @@ class Store(ABC):
         """Delete one file; silent where there is none."""
         with self.explained():
             self._remove_file(name)
+
+    def sweep(self, folder: str = "") -> None:
+        """Delete what writers that died left unfinished in a folder."""
+        with self.explained():
+            self._sweep(folder)
 
     def create_arrow(self, name: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> bool:
         """Write Arrow batches as a new file, as `create` does; the file has the metadata of `schema`."""
@@ -99,6 +121,12 @@ class Store(ABC):
             return ArrowFile(batches, reader.schema.metadata or {})
 
     @abstractmethod
+    def _make_folder(self, name: str) -> None: ...
+
+    @abstractmethod
+    def _sweep(self, folder: str) -> None: ...
+
+    @abstractmethod
     def _create(self, name: str, content: bytes) -> bool: ...
 
     @abstractmethod
@@ -108,7 +136,7 @@ class Store(ABC):
     def _read(self, name: str) -> bytes | None: ...
 
     @abstractmethod
-    def _names(self, folder: str) -> list[str]: ...
+    def _sizes(self, folder: str) -> dict[str, int]: ...
 
     @abstractmethod
     def _remove(self, folder: str) -> None: ...
@@ -117,8 +145,9 @@ class Store(ABC):
     def _remove_file(self, name: str) -> None: ...
 
     def probe(self) -> None:
-        """Prove that this storage creates exclusively; `JournalError` says what is missing."""
+        """Make the location, and prove that it creates exclusively; `JournalError` says what is missing."""
         name = f"probe-{uuid.uuid4().hex}"
+        self.make_folder()
         try:
             exclusive = self.create(name, b"{}") and not self.create(name, b"{1}")
         finally:
@@ -136,6 +165,11 @@ class Store(ABC):
         """Turn what the storage raises into a `JournalError` of one line."""
         try:
             yield
+        except FileNotFoundError:
+            raise JournalMissingError(
+                f"{self._option} {self.location} is not there as host {socket.gethostname()} sees it: it was "
+                "deleted or cleaned, or it is not mounted here; driver and executors must share it"
+            ) from None
         except self._errors as error:
             cause = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             cause = f"{type(error).__name__}: {self._shown(cause)}"
@@ -159,7 +193,6 @@ class LocalStore(Store):
 
     def _create(self, name: str, content: bytes) -> bool:
         path = self._root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
         if self._hard_links:
             try:
                 return self._create_by_link(path, content)
@@ -176,7 +209,7 @@ class LocalStore(Store):
         except FileExistsError:
             return False
         finally:
-            temporary.unlink()
+            temporary.unlink(missing_ok=True)
         _sync_folder(path.parent)
         return True
 
@@ -189,26 +222,23 @@ class LocalStore(Store):
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         except FileExistsError:
             return False
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        with _removed_on_error(path), os.fdopen(descriptor, "wb") as file:
+            _write_durably(file, content)
             mine = os.fstat(file.fileno()).st_ino
         _sync_folder(path.parent)
         return path.exists() and path.stat().st_ino == mine
 
     def _replace(self, name: str, content: bytes) -> None:
         path = self._root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._write_beside(path, content).replace(path)
+        temporary = self._write_beside(path, content)
+        with _removed_on_error(temporary):
+            temporary.replace(path)
         _sync_folder(path.parent)
 
     def _write_beside(self, path: Path, content: bytes) -> Path:
         temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        with _removed_on_error(temporary), temporary.open("wb") as file:
+            _write_durably(file, content)
         return temporary
 
     def _read(self, name: str) -> bytes | None:
@@ -219,17 +249,31 @@ class LocalStore(Store):
             return None
         return content if _is_whole(path, content) else None
 
-    def _names(self, folder: str) -> list[str]:
-        try:
-            return sorted(entry.name for entry in os.scandir(self._root / folder) if entry.name[0] != ".")
-        except FileNotFoundError:
-            return []
+    def _sizes(self, folder: str) -> dict[str, int]:
+        sizes: dict[str, int] = {}
+        with contextlib.suppress(FileNotFoundError):
+            for entry in os.scandir(self._root / folder):
+                if entry.name[0] != ".":
+                    with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                        sizes[entry.name] = entry.stat().st_size
+        return sizes
 
     def _remove(self, folder: str) -> None:
         shutil.rmtree(self._root / folder, ignore_errors=True)
 
     def _remove_file(self, name: str) -> None:
         (self._root / name).unlink(missing_ok=True)
+
+    def _make_folder(self, name: str) -> None:
+        if name and not self._root.is_dir():
+            raise FileNotFoundError(self._root)
+        _make_durably(self._root / name)
+
+    def _sweep(self, folder: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            for entry in os.scandir(self._root / folder):
+                if entry.name[0] == "." and entry.is_file():
+                    Path(entry.path).unlink(missing_ok=True)
 
 
 class FsspecStore(Store):
@@ -270,12 +314,12 @@ class FsspecStore(Store):
             return None
         return content
 
-    def _names(self, folder: str) -> list[str]:
+    def _sizes(self, folder: str) -> dict[str, int]:
         try:
-            entries: list[Any] = self._fs.ls(self._path(folder), detail=False, refresh=True)
+            entries: list[dict[str, Any]] = self._fs.ls(self._path(folder), detail=True, refresh=True)
         except FileNotFoundError:
-            return []
-        return sorted(str(entry).rstrip("/").rpartition("/")[2] for entry in entries)
+            return {}
+        return {str(entry["name"]).rstrip("/").rpartition("/")[2]: entry["size"] or 0 for entry in entries}
 
     def _remove(self, folder: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -284,6 +328,12 @@ class FsspecStore(Store):
     def _remove_file(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             self._fs.rm_file(self._path(name))
+
+    def _make_folder(self, name: str) -> None:
+        """Do nothing: an object store has no folders."""
+
+    def _sweep(self, folder: str) -> None:
+        """Do nothing: an object store shows no file before it is whole."""
 
 
 def open_store(location: str, option: str = "journalLocation") -> Store:
@@ -298,7 +348,7 @@ def open_store(location: str, option: str = "journalLocation") -> Store:
 
 def _precondition_failed(error: OSError) -> bool:
     response = getattr(error.__cause__, "response", {})
-    return response.get("Error", {}).get("Code") in ("PreconditionFailed", "412")
+    return response.get("Error", {}).get("Code") in ("PreconditionFailed", "412", *_BEING_WRITTEN)
 
 
 def _is_whole(path: Path, content: bytes) -> bool:
@@ -325,10 +375,39 @@ def _set_aside(path: Path) -> bool:
     return False
 
 
+@contextlib.contextmanager
+def _removed_on_error(path: Path) -> Iterator[None]:
+    """Delete a file that could not be written, so that it does not fill the disk."""
+    try:
+        yield
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _write_durably(file: BinaryIO, content: bytes) -> None:
+    file.write(content)
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _make_durably(folder: Path) -> None:
+    """Make a folder, and those above it, so that they outlive a power cut."""
+    if folder.is_dir():
+        return
+    _make_durably(folder.parent)
+    with contextlib.suppress(FileExistsError):  # made by another process meanwhile
+        folder.mkdir()
+    _sync_folder(folder.parent)
+
+
 def _sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable; passed over where a file system cannot do that."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):
-            os.fsync(descriptor)
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:
+            raise
     finally:
         os.close(descriptor)

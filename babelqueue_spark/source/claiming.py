@@ -7,21 +7,24 @@ again if this process dies. From then on the journal owns them, and their redeli
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import DELIVERIES, Binding
 from babelqueue_spark.bindings.batches import total_bytes
-from babelqueue_spark.errors import BabelQueueError, JournalError
+from babelqueue_spark.errors import BabelQueueError, JournalError, JournalMissingError
 from babelqueue_spark.journal import CLOCK_SKEW, Identities, Journal, Segment, SegmentContent, SegmentState
 from babelqueue_spark.options import Options
 from babelqueue_spark.source.plan import Claim
 
 logger = logging.getLogger(__name__)
+
+_CLAIM_ATTEMPTS = 3
 
 
 def deliveries_of(claim: Claim, options: Options, journal: Journal, binding: Binding) -> list[pa.RecordBatch]:
@@ -35,13 +38,15 @@ def deliveries_of(claim: Claim, options: Options, journal: Journal, binding: Bin
 
     Raises:
         JournalError: the journal cannot be used, or this attempt came too late, or has to be repeated.
+        JournalMissingError: this host does not see the driver's journal; nothing is claimed.
     """
+    journal.check_shared(claim.journal)
     segment = journal.segment(claim.batch, claim.index)
     state, content = segment.load()
     if state is SegmentState.ABSENT:
         claimed = _claim_into(segment, claim, options, journal, binding)
         if claimed is not None:
-            _acknowledge_and_record(segment, claimed, binding, connected=True)
+            _acknowledge_and_record(segment, claimed, claim, journal, binding, connected=True)
             return claimed.fresh
         state, content = segment.load()
     if content is None:
@@ -50,7 +55,7 @@ def deliveries_of(claim: Claim, options: Options, journal: Journal, binding: Bin
             "another attempt and cannot be read yet; the task is to be repeated"
         )
     if state is SegmentState.JOURNALLED:
-        _acknowledge_and_record(segment, content, binding, connected=False)
+        _acknowledge_and_record(segment, content, claim, journal, binding, connected=False)
     return content.fresh
 
 
@@ -62,26 +67,49 @@ def _claim_into(
     Claims are released only if it is certain that the journal does not hold them. Once the write has begun,
     an error may hide a success, so they are left to lapse.
     """
-    lapses_at = time.time() + binding.lease if binding.lease else 0.0
-    claimed: list[pa.RecordBatch] = []
+    content = _claim(claim, options, journal, binding)
     try:
-        claimed.extend(_take(claim, options, binding))
-        redelivered = _redeliveries(claimed, claim, journal, binding)
-    except BaseException:
-        _release(claim.queue, claimed, binding)
-        raise
-    content = SegmentContent(claim.queue, claimed, redelivered, lapses_at)
-    if not segment.write(content, DELIVERIES):
-        _release(claim.queue, claimed, binding)
+        written = segment.write(content, DELIVERIES)
+    except JournalMissingError:  # the folder of the batch is gone, and nothing was written
+        _release(claim.queue, content.claimed, binding)
+        journal.check_shared(claim.journal)
+        raise _too_late(claim, journal) from None
+    if not written:
+        _release(claim.queue, content.claimed, binding)
         return None
     if journal.state().cleaned >= claim.batch:
         segment.discard()
-        _release(claim.queue, claimed, binding)
-        raise JournalError(
-            f"journal {journal.location}: batch {claim.batch} was finished by another attempt of this task, "
-            "and this one came too late; its claims were given back"
-        )
+        _release(claim.queue, content.claimed, binding)
+        raise _too_late(claim, journal)
     return content
+
+
+def _claim(claim: Claim, options: Options, journal: Journal, binding: Binding) -> SegmentContent:
+    """Claim what can be journalled before the lease ends; release what took longer, and claim again."""
+    for _ in range(_CLAIM_ATTEMPTS):
+        started = time.monotonic()
+        lapses_at = time.time() + binding.lease if binding.lease else 0.0
+        claimed: list[pa.RecordBatch] = []
+        try:
+            claimed.extend(_take(claim, options, binding))
+            redelivered = _redeliveries(claimed, claim, journal, binding)
+        except BaseException:
+            _release(claim.queue, claimed, binding)
+            raise
+        if not binding.lease or time.monotonic() - started < binding.lease:
+            return SegmentContent(claim.queue, claimed, redelivered, lapses_at)
+        _release(claim.queue, claimed, binding)
+    raise JournalError(
+        f"journal {journal.location}: queue {claim.queue}: claims lapsed {_CLAIM_ATTEMPTS} times before they "
+        "could be journalled: raise visibilityTimeout, or lower maxFetchTime; the messages are in the queue"
+    )
+
+
+def _too_late(claim: Claim, journal: Journal) -> JournalError:
+    return JournalError(
+        f"journal {journal.location}: batch {claim.batch} was finished by another attempt of this task, "
+        "and this one came too late; its claims were given back"
+    )
 
 
 def _take(claim: Claim, options: Options, binding: Binding) -> Iterator[pa.RecordBatch]:
@@ -146,13 +174,27 @@ def _repeatable(batch: pa.RecordBatch) -> pa.BooleanArray:
 
 
 def _acknowledge_and_record(
-    segment: Segment, content: SegmentContent, binding: Binding, *, connected: bool
+    segment: Segment,
+    content: SegmentContent,
+    claim: Claim,
+    journal: Journal,
+    binding: Binding,
+    *,
+    connected: bool,
 ) -> None:
     """Acknowledge what the segment holds, and record it there."""
     unacknowledged = _acknowledge(content, binding, connected=connected)
+    if unacknowledged and 0 < binding.lease < math.inf:
+        lapsed_at = content.lapses_at + binding.lease - CLOCK_SKEW
+        unacknowledged -= journal.claimed_since(
+            lapsed_at, claim.committed, claim.batch, claim.index, _identities(binding)
+        )
     redelivered = content.names(content.redeliveries, _identities(binding))
     claimed = sum(batch.num_rows for batch in content.claimed)
-    segment.mark_acknowledged(claimed, unacknowledged, redelivered)
+    try:
+        segment.mark_acknowledged(claimed, unacknowledged, redelivered)
+    except JournalMissingError:  # an attempt of a batch that is finished and cleaned, or the mount is gone
+        journal.check_shared(claim.journal)
 
 
 def _acknowledge(content: SegmentContent, binding: Binding, *, connected: bool) -> Counter[str]:
@@ -183,7 +225,7 @@ def _acknowledge(content: SegmentContent, binding: Binding, *, connected: bool) 
     return unacknowledged
 
 
-def _release(queue: str, claimed: list[pa.RecordBatch], binding: Binding) -> None:
+def _release(queue: str, claimed: Sequence[pa.RecordBatch], binding: Binding) -> None:
     """Release claims; if the broker is out of reach, they lapse when their lease ends."""
     try:
         for batch in claimed:

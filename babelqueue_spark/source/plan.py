@@ -29,6 +29,7 @@ class Claim(InputPartition):
     """Tells one reader task what to claim, unless the journal has its segment already.
 
     Attributes:
+        journal: id of the driver's journal.
         batch: number of the journal's batch.
         index: number of the partition within its batch.
         queue: physical queue.
@@ -37,6 +38,7 @@ class Claim(InputPartition):
         committed: last batch that Spark has finished.
     """
 
+    journal: str
     batch: int
     index: int
     queue: str
@@ -115,6 +117,7 @@ def claims(plan: Mapping[str, Any], committed: int) -> list[Claim]:
         for part in range(partitions):
             found.append(
                 Claim(
+                    journal=plan["journal"],
                     batch=plan["batch"],
                     index=len(found),
                     queue=read["queue"],

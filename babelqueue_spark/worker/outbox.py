@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from babelqueue_spark.bindings import OUTGOING
-from babelqueue_spark.errors import JournalError
+from babelqueue_spark.errors import JournalError, JournalMissingError
 from babelqueue_spark.journal import open_store
 
 OUTGOING_MESSAGES = pa.schema([("queue", pa.string()), ("dead", pa.bool_()), *OUTGOING])
@@ -60,6 +61,7 @@ class Outbox:
         for name in self._store.names(self._run):
             if name.isdigit() and int(name) < self._batch:
                 self._store.remove(f"{self._run}/{name}")
+        self._store.make_folder(self._folder)
         self._store.create(f"{self._folder}/{_BEGUN}", b"{}")
 
     def end(self) -> None:
@@ -81,15 +83,20 @@ class Outbox:
     def write(self, name: str, entry: OutboxEntry) -> OutboxEntry:
         """Write an entry, whole and durable; returns the one that is there now: the first that was written.
 
-        `JournalError` when the batch is finished: this attempt comes too late to decide anything.
+        `JournalMissingError` when the batch is finished, or this host does not see it: nothing is decided.
         """
         schema = OUTGOING_MESSAGES.with_metadata({"notes": json.dumps(entry.notes)})
-        self._store.create_arrow(self._path(name), [entry.messages], schema)
-        if self._store.read(f"{self._folder}/{_BEGUN}") is None:
+        try:
+            self._store.create_arrow(self._path(name), [entry.messages], schema)
+            begun = self._store.read(f"{self._folder}/{_BEGUN}") is not None
+        except JournalMissingError:
+            begun = False
+        if not begun:
             self._store.remove(self._folder)
-            raise JournalError(
-                f"journal {self._store.location}: batch {self._batch} was finished by another attempt, "
-                "and this one came too late; nothing of what it decided is published"
+            raise JournalMissingError(
+                f"journal {self._store.location}: host {socket.gethostname()} sees nothing of batch "
+                f"{self._batch} there: another attempt finished it and this came too late, or the journal "
+                "is not on storage that driver and executors share; nothing of what was decided is published"
             )
         written = self.read(name)
         if written is None:

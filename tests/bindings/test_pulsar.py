@@ -405,10 +405,19 @@ class TestJournal:
         other.publish(queue, outgoing([envelope(number) for number in range(10)]))
         options = read_options({"url": pulsar_server.url, "queue": queue})
         journal = Journal(str(tmp_path))
-        _ = journal.id
+        journal_id = journal.id
+        journal.record_plan(1, {})
 
         def read(index: int, reader: PulsarBinding) -> int:
-            claim = Claim(batch=1, index=index, queue=queue, messages=500, max_bytes=MIB, committed=0)
+            claim = Claim(
+                journal=journal_id,
+                batch=1,
+                index=index,
+                queue=queue,
+                messages=500,
+                max_bytes=MIB,
+                committed=0,
+            )
             return sum(batch.num_rows for batch in deliveries_of(claim, options, journal, reader))
 
         def die(*_: Any, **__: Any) -> None:

@@ -6,7 +6,7 @@ import errno
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 
 from babelqueue_spark.bindings import DELIVERIES
 from babelqueue_spark.bindings.batches import deliveries
-from babelqueue_spark.errors import JournalError
+from babelqueue_spark.errors import JournalError, JournalMissingError
 from babelqueue_spark.journal import (
     AckRecord,
     Journal,
@@ -24,7 +24,7 @@ from babelqueue_spark.journal import (
     SegmentState,
     open_store,
 )
-from babelqueue_spark.journal.journal import CLOCK_SKEW
+from babelqueue_spark.journal.segments import CLOCK_SKEW
 
 NOW = 1_000_000.0
 
@@ -38,6 +38,7 @@ def names(_: str, deliveries: pa.RecordBatch) -> list[str]:
 
 
 def write(journal: Journal, number: int, partition: int, *bodies: bytes, lapses_at: float = 0.0) -> bool:
+    journal.record_plan(number, {})
     return journal.segment(number, partition).write(content_of(*bodies, lapses_at=lapses_at), DELIVERIES)
 
 
@@ -94,6 +95,7 @@ class TestSegments:
         assert found.fresh == [batch(b"a", b"b")]
 
     def test_redeliveries_stand_in_the_segment_and_are_not_shown(self, journal: Journal) -> None:
+        journal.record_plan(1, {})
         held = content_of(b"a", b"b", b"c", redelivered=(b"b",), lapses_at=NOW)
         assert journal.segment(1, 0).write(held, DELIVERIES)
         found = journal.segment(1, 0).read()
@@ -103,6 +105,7 @@ class TestSegments:
         assert (found.fresh, found.redeliveries) == ([batch(b"a", b"c")], [batch(b"b")])
 
     def test_empty_segment_is_written_and_stays_empty(self, journal: Journal) -> None:
+        journal.record_plan(1, {})
         assert journal.segment(1, 0).write(SegmentContent("orders", [], [], 0.0), DELIVERIES)
         assert read(journal, 1, 0) == []
         assert not write(journal, 1, 0, b"late")
@@ -131,6 +134,7 @@ class TestSegments:
         assert segment.load()[0] is SegmentState.ACKNOWLEDGED
 
     def test_an_ack_record_keeps_counts_and_what_is_unacknowledged(self, journal: Journal) -> None:
+        journal.record_plan(1, {})
         segment = journal.segment(1, 0)
         assert not segment.acknowledged()
         segment.mark_acknowledged(3, ["a", "a", "b"])
@@ -140,6 +144,7 @@ class TestSegments:
         assert stored == {"claimed": 3, "lost": {"a": 2, "b": 1}, "repeated": {}}
 
     def test_unacknowledged_is_what_neither_of_two_attempts_could_remove(self, journal: Journal) -> None:
+        journal.record_plan(1, {})
         journal.segment(1, 0).mark_acknowledged(3, ["a", "b"])
         journal.segment(1, 0).mark_acknowledged(3, ["b", "c"])
         record = journal.segment(1, 0).ack_record()
@@ -274,6 +279,158 @@ class TestOwnership:
             _ = Journal(location).id
 
 
+def test_a_task_reads_no_record_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of fifty partitions, those in which no redelivery is to be expected cost one listing together."""
+    journal = Journal(str(tmp_path))
+    _ = journal.id
+    for partition in range(50):
+        write(journal, 1, partition, b"%d" % partition)
+        journal.segment(1, partition).mark_acknowledged(1, ["7"] if partition == 7 else ())
+    files: list[str] = []
+    reads = journal._store._read
+    monkeypatch.setattr(journal._store, "_read", lambda name: files.append(name) or reads(name))
+    assert journal.expected_redeliveries(0, 1, 50, names, now=NOW) == {"7": 1}
+    assert files == ["batches/0000000001/00007.ack"]
+    journal.commit(1)
+    assert journal.state().unacknowledged.keys() == {"7"}
+    assert sum(name.endswith((".ack", ".arrow")) for name in files) == 2
+
+
+class TestMissing:
+    """A host that does not see the driver's journal, and a journal that goes away."""
+
+    @pytest.fixture
+    def journal(self, tmp_path: Path) -> Journal:
+        made = Journal(str(tmp_path / "journal"))
+        _ = made.id
+        made.take_over()
+        return made
+
+    def test_a_segment_is_written_only_where_its_batch_was_planned(
+        self, journal: Journal, tmp_path: Path
+    ) -> None:
+        for segment in (journal.segment(7, 0), Journal(str(tmp_path / "local")).segment(7, 0)):
+            with pytest.raises(JournalMissingError, match="not mounted here"):
+                segment.write(content_of(b"a"), DELIVERIES)
+            with pytest.raises(JournalMissingError):
+                segment.mark_acknowledged(1)
+        assert not (tmp_path / "local").exists()
+        assert not (tmp_path / "journal/batches").exists()
+
+    def test_only_the_drivers_journal_will_do(self, journal: Journal, tmp_path: Path) -> None:
+        journal.check_shared(journal.id)
+        other = Journal(str(tmp_path / "other"))
+        with pytest.raises(
+            JournalMissingError, match="sees no journal there, not the driver's: journalLocation"
+        ):
+            other.check_shared(journal.id)
+        _ = other.id
+        with pytest.raises(JournalMissingError, match="sees another journal"):
+            other.check_shared(journal.id)
+
+    def test_a_journal_that_was_deleted_is_not_said_to_be_taken_over(
+        self, journal: Journal, tmp_path: Path
+    ) -> None:
+        (tmp_path / "journal").rename(tmp_path / "unmounted")
+        with pytest.raises(JournalMissingError, match="is gone: it was deleted or unmounted"):
+            journal.check_owner()
+        with pytest.raises(JournalMissingError):
+            journal.record_plan(1, {})
+        assert not (tmp_path / "journal").exists()
+        (tmp_path / "unmounted").rename(tmp_path / "journal")
+        journal.check_owner()
+
+
+class TestDisk:
+    """Disks that are full, fail, or lose their power."""
+
+    @pytest.fixture
+    def journal(self, tmp_path: Path) -> Journal:
+        made = Journal(str(tmp_path))
+        _ = made.id
+        return made
+
+    @pytest.fixture
+    def broken(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[Callable[[int, Callable[[Path], bool]], None]]:
+        """Makes each sync of the chosen files and folders fail with an error number."""
+        fsync = os.fsync
+
+        def breaks(number: int, chosen: Callable[[Path], bool]) -> None:
+            def refuse(descriptor: int) -> None:
+                if chosen(Path(f"/proc/self/fd/{descriptor}").readlink()):
+                    raise OSError(number, os.strerror(number))
+                fsync(descriptor)
+
+            monkeypatch.setattr(os, "fsync", refuse)
+
+        yield breaks
+        monkeypatch.undo()
+
+    @pytest.mark.parametrize("links", [True, False])
+    def test_a_file_that_found_no_room_leaves_nothing(
+        self, journal: Journal, tmp_path: Path, broken: Any, links: bool
+    ) -> None:
+        journal.record_plan(1, {})
+        journal._store._hard_links = links  # type: ignore[attr-defined]
+        before = sorted(tmp_path.rglob("*"))
+        broken(errno.ENOSPC, Path.is_file)
+        with pytest.raises(JournalError, match="No space left"):
+            write(journal, 1, 0, b"a")
+        with pytest.raises(JournalError, match="No space left"):
+            journal.take_over()
+        assert sorted(tmp_path.rglob("*")) == before
+
+    def test_a_commit_makes_room_for_itself(self, journal: Journal, tmp_path: Path, broken: Any) -> None:
+        write(journal, 1, 0, b"a", b"b")
+        journal.segment(1, 0).mark_acknowledged(2, ["a"])
+        segment = tmp_path / "batches/0000000001/00000.arrow"
+        broken(errno.ENOSPC, lambda path: path.is_file() and segment.exists())
+        journal.commit(1)
+        assert journal.state().committed == 1
+        assert journal.state().unacknowledged.keys() == {"a"}
+        assert not segment.parent.exists()
+
+    def test_what_a_dead_writer_left_is_swept(self, journal: Journal, tmp_path: Path) -> None:
+        write(journal, 1, 0, b"a")
+        journal.commit(0)
+        left = [tmp_path / ".owner.json.1", tmp_path / "batches/0000000001/.00001.arrow.2"]
+        for path in left:
+            path.write_bytes(b"half")
+        journal.take_over()
+        assert not any(path.exists() for path in left)
+        assert read(journal, 1, 0) == ["a"]
+
+    def test_folders_outlive_a_power_cut(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The name of each new folder and file is synced in the folder that it stands in."""
+        synced: set[Path] = set()
+        fsync = os.fsync
+
+        def note(descriptor: int) -> None:
+            synced.add(Path(f"/proc/self/fd/{descriptor}").readlink())
+            fsync(descriptor)
+
+        monkeypatch.setattr(os, "fsync", note)
+        journal = Journal(str(tmp_path / "of/several/folders"))
+        _ = journal.id
+        write(journal, 1, 0, b"a")
+        journal.commit(0)
+        made = {path.parent for path in tmp_path.rglob("*")}
+        assert made <= synced
+
+    @pytest.mark.parametrize(("number", "passes"), [(errno.EIO, False), (errno.EINVAL, True)])
+    def test_a_folder_that_fails_to_sync_is_an_error_and_one_that_cannot_is_none(
+        self, journal: Journal, broken: Any, number: int, passes: bool
+    ) -> None:
+        broken(number, Path.is_dir)
+        if passes:
+            assert write(journal, 1, 0, b"a")
+        else:
+            with pytest.raises(JournalError, match="Input/output error"):
+                write(journal, 1, 0, b"a")
+
+
 def test_store_that_overwrites_is_refused(tmp_path: Path) -> None:
     class Overwriting(LocalStore):
         def _create(self, name: str, content: bytes) -> bool:
@@ -304,6 +461,7 @@ class TestTornSegments:
 
     def whole(self, tmp_path: Path) -> bytes:
         other = Journal(str(tmp_path / "other"))
+        _ = other.id
         write(other, 1, 0, b"whole")
         return (tmp_path / "other/batches/0000000001/00000.arrow").read_bytes()
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,14 +19,16 @@ import pytest
 from babelqueue_spark.bindings import Binding, BindingConfig
 from babelqueue_spark.bindings.rabbitmq import RabbitBinding
 from babelqueue_spark.bindings.sql import SqlBinding
-from babelqueue_spark.errors import JournalError
+from babelqueue_spark.errors import JournalError, JournalMissingError
 from babelqueue_spark.journal import Journal, Segment
 from babelqueue_spark.options import read_options
 from babelqueue_spark.source.claiming import deliveries_of
 from babelqueue_spark.source.plan import Claim
-from babelqueue_spark.testing import take
+from babelqueue_spark.testing import eventually, take
 from tests.servers.rabbitmq import RabbitServer
 from tests.streams import backlog, envelope, publish
+
+HERE = "/proc/self/cwd/journal"
 
 
 def attempt(
@@ -33,9 +37,20 @@ def attempt(
     """What one task attempt yields."""
     bound = {"visibilityTimeout": timeout} if timeout else {}
     options = read_options({"url": url, "queue": queue, **bound})
-    claim = Claim(batch=batch, index=index, queue=queue, messages=500, max_bytes=1 << 20, committed=0)
+    journal = Journal(location)
+    if batch > journal.state().cleaned:
+        journal.record_plan(batch, {})
+    claim = Claim(
+        journal=journal.id,
+        batch=batch,
+        index=index,
+        queue=queue,
+        messages=500,
+        max_bytes=1 << 20,
+        committed=0,
+    )
     with options.binding() as binding:
-        batches = deliveries_of(claim, options, Journal(location), binding)
+        batches = deliveries_of(claim, options, journal, binding)
     return [body for batch in batches for body in batch.column("body").to_pylist()]
 
 
@@ -171,6 +186,70 @@ def test_a_segment_that_is_not_there_is_never_an_empty_one(
     assert not list(Path(location).glob("batches/*/*.ack"))
 
 
+def attempt_on_another_host(url: str, queue: str, folder: Path) -> list[bytes]:
+    """What an attempt yields where the journal's path leads into another folder."""
+    os.chdir(folder)
+    options = read_options({"url": url, "queue": queue})
+    journal = Journal(HERE)
+    claim = Claim((folder / "id").read_text(), 1, 0, queue, messages=500, max_bytes=1 << 20, committed=0)
+    with options.binding() as binding:
+        return [body for batch in deliveries_of(claim, options, journal, binding) for body in batch["body"]]
+
+
+@pytest.mark.parametrize("there", ["nothing", "another journal"])
+def test_an_executor_without_the_journals_mount_claims_nothing(
+    url: str, queue: str, tmp_path: Path, there: str
+) -> None:
+    """One path, which leads to other storage on each host: here, into the folder a process works in."""
+    publish(url, queue, (envelope(n) for n in range(10)))
+    drivers, executors = Journal(str(tmp_path / "driver/journal")), tmp_path / "executor"
+    executors.mkdir()
+    (executors / "id").write_text(drivers.id)
+    if there == "another journal":
+        _ = Journal(str(executors / "journal")).id
+    before = sorted(executors.rglob("*"))
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        attempted = pool.submit(attempt_on_another_host, url, queue, executors)
+        with pytest.raises(JournalMissingError, match="mount it on each host"):
+            attempted.result()
+    assert backlog(url, queue) == 10
+    assert sorted(executors.rglob("*")) == before
+
+
+@pytest.mark.parametrize("stalls_in", ["claim", "write"])
+def test_a_claim_that_lapsed_while_its_task_stalled_drops_no_later_message(
+    url: str, queue: str, location: str, monkeypatch: pytest.MonkeyPatch, stalls_in: str
+) -> None:
+    """Another task takes the redelivery; the same bytes, sent later, are a new message."""
+    body = envelope(1)
+    publish(url, queue, [body])
+    kind = type(read_options({"url": url, "queue": queue}).binding())
+    stalled, name = (kind, "claim") if stalls_in == "claim" else (Segment, "write")
+    verb = getattr(stalled, name)
+    others: list[bytes] = []
+
+    def stall(*given: Any) -> Any:
+        monkeypatch.setattr(stalled, name, verb)
+        if stalls_in == "write":
+            others.extend(redelivered())
+            return verb(*given)
+        claimed = verb(*given)
+        others.extend(redelivered())
+        return claimed
+
+    def redelivered() -> list[bytes]:
+        eventually(lambda: backlog(url, queue, visibilityTimeout="2s"))
+        return attempt(url, queue, location, 1, "2s")
+
+    monkeypatch.setattr(stalled, name, stall)
+    late = attempt(url, queue, location, 0, "2s")
+    assert others == [body]
+    assert late == ([] if stalls_in == "claim" else [body])
+    publish(url, queue, [body])
+    assert attempt(url, queue, location, 0, batch=2) == [body]
+
+
 class Leisurely(SqlBinding):
     """Claims ten messages at a time, each time for two seconds of a clock of its own."""
 
@@ -201,10 +280,12 @@ def test_a_claim_ends_after_the_fetch_time_or_half_of_its_lease(
     url = f"sqlite:///{tmp_path}/queue.db"
     publish(url, queue, (envelope(n) for n in range(100)))
     options = read_options({"url": url, "queue": queue, **bounds})
-    claim = Claim(batch=1, index=0, queue=queue, messages=500, max_bytes=1 << 20, committed=0)
+    journal = Journal(location)
+    journal.record_plan(1, {})
+    claim = Claim(journal.id, 1, 0, queue, messages=500, max_bytes=1 << 20, committed=0)
     with Leisurely(BindingConfig(url=url, visibility_timeout=options.visibility_timeout)) as binding:
         clock = SimpleNamespace(time=time.time, monotonic=lambda: binding.seconds)
         monkeypatch.setattr("babelqueue_spark.source.claiming.time", clock)
-        batches = deliveries_of(claim, options, Journal(location), binding)
+        batches = deliveries_of(claim, options, journal, binding)
     assert sum(batch.num_rows for batch in batches) == expected
     assert backlog(url, queue) == 100 - expected

@@ -51,7 +51,7 @@ def test_without_a_budget_all_is_planned_in_partitions_of_the_usual_size() -> No
 @pytest.mark.filterwarnings("ignore")
 def test_bounds_hold_and_nothing_is_left_out(backlog: dict[str, int], budget: int, max_bytes: int) -> None:
     reads = plan_reads(backlog, options(maxBytesPerTrigger=max_bytes), budget)
-    planned = {"batch": 3, "reads": reads}
+    planned = {"journal": "j", "batch": 3, "reads": reads}
     found = claims(planned, committed=2)
     assert sum(claim.messages for claim in found) == min(budget, sum(backlog.values()))
     assert [claim.index for claim in found] == list(range(len(found)))

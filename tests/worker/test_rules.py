@@ -104,7 +104,7 @@ def test_an_attempt_that_comes_too_late_decides_nothing(tmp_path: Path) -> None:
     late.begin()
     late.write("first", OutboxEntry({}))
     next_one.begin()
-    with pytest.raises(JournalError, match="came too late"):
+    with pytest.raises(JournalError, match="this came too late"):
         late.write("second", OutboxEntry({}))
     assert late.read("second") is None
     assert next_one.write("first", OutboxEntry({"a": 1})).notes == {"a": 1}
