@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN
 from babelqueue_spark.envelope import ENVELOPE_SCHEMA, EnvelopeError, dead_letter, encode
-from babelqueue_spark.envelope.columns import BLANKS
+from babelqueue_spark.envelope.columns import BLANKS, TIMESTAMP
 from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.rows.dead_letters import dead_letter_blocks
 from babelqueue_spark.rows.ids import IdSource
@@ -211,7 +211,15 @@ def child_of(column: pa.StructArray, name: str, kind: pa.DataType) -> pa.Array:
     """A field of a struct column as `kind`, null where there is no such field."""
     if not pa.types.is_struct(column.type) or column.type.get_field_index(name) < 0:
         return pa.nulls(len(column), kind)
-    return pc.struct_field(column, name).cast(kind)
+    field = pc.struct_field(column, name)
+    return moments_of(field) if pa.types.is_timestamp(kind) else field.cast(kind)
+
+
+def moments_of(column: pa.Array) -> pa.TimestampArray:
+    """A column as timestamps; whole numbers are milliseconds since 1970, as an envelope has them."""
+    if pa.types.is_integer(column.type):
+        column = column.cast(pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
+    return column.cast(TIMESTAMP)
 
 
 def not_empty(texts: Any) -> Any:

@@ -19,6 +19,7 @@ from babelqueue_spark.rows.bodies import (
     bodies_and_envelopes,
     child_of,
     column_of,
+    moments_of,
     not_empty,
     received_of,
     texts_of,
@@ -123,7 +124,7 @@ def _delays(rows: pa.RecordBatch) -> pa.Int64Array:
     moments = column_of(rows, "deliver_at")
     if moments is not None:
         now = pa.scalar(time.time_ns() // 1000, pa.int64())
-        ahead = pc.subtract(moments.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()), now)
+        ahead = pc.subtract(moments_of(moments).cast(pa.int64()), now)
         delays = pc.coalesce(delays, pc.divide(pc.max_element_wise(ahead, 0), 1000))
     return delays
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,8 +35,11 @@ ROW = st.fixed_dictionaries(
 def written(rows: list[dict[str, Any]], **more: Any) -> pa.RecordBatch:
     """The messages of one queue that rows become."""
     schema = pa.schema([field for field in ENVELOPE_SCHEMA if field.name in {*rows[0], *more}])
-    batch = pa.RecordBatch.from_pylist([{**row, **more} for row in rows], schema)
-    options = write_options({"url": "kafka://localhost:9092", "queue": "orders"})
+    return written_of(pa.RecordBatch.from_pylist([{**row, **more} for row in rows], schema))
+
+
+def written_of(batch: pa.RecordBatch, url: str = "kafka://localhost:9092") -> pa.RecordBatch:
+    options = write_options({"url": url, "queue": "orders"})
     with options.binding() as binding:
         [messages] = to_messages(batch, 0, IdSource("run"), options, binding).values()
     return messages
@@ -57,3 +62,30 @@ def test_the_columns_are_those_of_the_bodies(rows: list[dict[str, Any]]) -> None
 
 def test_dead_letters_are_read_out_of_their_bodies() -> None:
     assert written([{"job": "urn:a", "data": "{}"}], dead_letter={"reason": "failed"}).schema == OUTGOING
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.int64(), pa.timestamp("ms", "UTC"), pa.timestamp("us", "UTC")], ids=["bigint", "ms", "us"]
+)
+def test_created_at_may_be_milliseconds_since_1970(kind: pa.DataType) -> None:
+    moment = pa.scalar(1_749_132_727_123, pa.int64())
+    meta = pa.array(
+        [
+            {
+                "created_at": (
+                    moment if kind == pa.int64() else moment.cast(pa.timestamp("ms", "UTC")).cast(kind)
+                ).as_py()
+            }
+        ],
+        pa.struct([("created_at", kind)]),
+    )
+    rows = pa.RecordBatch.from_pydict({"job": ["urn:a"], "data": ["{}"], "meta": meta})
+    [body] = written_of(rows).column("body").to_pylist()
+    assert b'"created_at":1749132727123}' in body
+
+
+def test_deliver_at_may_be_milliseconds_since_1970() -> None:
+    at = pa.array([time.time_ns() // 1_000_000 + 60_000], pa.int64())
+    rows = pa.RecordBatch.from_pydict({"job": ["urn:a"], "data": ["{}"], "deliver_at": at})
+    [delay] = written_of(rows, "sqlite:////unused/queue.db").column("delay").to_pylist()
+    assert 50_000 < delay <= 60_000
