@@ -20,11 +20,16 @@ own errors, and orders the troubleshooting page.
 
 from typing import ClassVar
 
+from babelqueue_spark.hidden import without_hidden
+
 
 class BabelQueueError(Exception):
     """Base of every error the connector raises on purpose."""
 
     condition: ClassVar[str] = "BABELQUEUE_ERROR"
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(without_hidden(message))
 
     @property
     def text(self) -> str:

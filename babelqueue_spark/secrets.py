@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from babelqueue_spark.errors import OptionError
+from babelqueue_spark.hidden import hide
 
 
 def is_reference(value: str) -> bool:
@@ -22,6 +23,12 @@ def resolve(value: str, name: str) -> str:
     """
     if not is_reference(value):
         return value
+    found = _referred_to(value, name)
+    hide(found, value)
+    return found
+
+
+def _referred_to(value: str, name: str) -> str:
     kind, _, target = value.partition(":")
     if kind == "env":
         if target not in os.environ:
