@@ -26,8 +26,8 @@ setup: .venv/installed ## Virtual environment and Java, where missing
 	@scripts/provision.sh
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is missing: install it, or set PYTHON=/path/to/python"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --no-compile --upgrade pip
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[dev]'
 	@touch $@
 
 .venv/servers: .venv/installed
@@ -39,9 +39,9 @@ setup: .venv/installed ## Virtual environment and Java, where missing
 
 $(OLDEST)/installed: .venv/servers
 	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
-	@$(OLDEST)/bin/python -m pip install --quiet --upgrade pip
+	@$(OLDEST)/bin/python -m pip install --quiet --no-compile --upgrade pip
 	@$(BIN)/python -m pip freeze --exclude-editable --exclude pyspark --exclude py4j > $(OLDEST)/others.txt
-	$(OLDEST)/bin/python -m pip install --quiet --constraint $(OLDEST)/others.txt --editable '.[dev]' 'pyspark==$(OLDEST_PYSPARK)'
+	$(OLDEST)/bin/python -m pip install --quiet --no-compile --constraint $(OLDEST)/others.txt --editable '.[dev]' 'pyspark==$(OLDEST_PYSPARK)'
 	@touch $@
 
 lint: setup ## Style, imports, layers
@@ -78,7 +78,7 @@ test-all: .venv/servers .venv/spark.jsa ## Every test on the newest PySpark, the
 test-matrix: $(OLDEST)/installed ## The tests with Spark on the last release of each PySpark we support, and on the newest
 	@rm $(OLDEST)/installed
 	@for pyspark in $(MATRIX); do \
-	  $(OLDEST)/bin/python -m pip install --quiet "pyspark==$$pyspark" || exit 1; \
+	  $(OLDEST)/bin/python -m pip install --quiet --no-compile "pyspark==$$pyspark" || exit 1; \
 	  scripts/timed.sh "tests on PySpark $$pyspark" $(OLDEST)/bin/pytest $(PARALLEL) $(ALL_WITH_SPARK) || exit 1; \
 	done
 	@scripts/timed.sh "tests on the newest PySpark" $(BIN)/pytest $(PARALLEL) $(ALL_WITH_SPARK)
@@ -93,7 +93,7 @@ bench: .venv/servers ## Measure against the peers; prints ratios
 	@$(BIN)/python -m bench
 
 fuzz: setup ## The codec against FUZZ_BODIES mutated bodies, guided by coverage
-	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[fuzz]'
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --no-compile --editable '.[fuzz]'
 	@$(BIN)/python -m fuzz.codec $(FUZZ_BODIES) .cache/fuzz
 
 wheel: setup ## Build wheel and source distribution into dist/
