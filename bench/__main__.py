@@ -5,21 +5,10 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
+from babelqueue_spark.bindings.registry import BINDINGS
 from bench.table import show
 
-MODULES = [
-    "codec",
-    "from_json",
-    "redis",
-    "worker",
-    "rabbitmq",
-    "sqs",
-    "servicebus",
-    "pulsar",
-    "artemis",
-    "sql",
-    "kafka",
-]
+MODULES = ["codec", "from_json", "redis", "worker", *(broker for broker in BINDINGS if broker != "redis")]
 
 
 def main(names: list[str]) -> int:

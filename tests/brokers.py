@@ -1,8 +1,8 @@
-"""The brokers on which whole streams are tested, each with a live server."""
+"""The brokers on which whole streams are tested, and one server of each kind for the whole test run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,18 @@ SERVERS = {
 }
 """Broker → the fixture of its server; `sqlite` needs none."""
 
+URLS = {
+    "sql": "sqlite:////srv/q.db",
+    "redis": "redis://127.0.0.1:1",
+    "rabbitmq": "amqp://127.0.0.1:1",
+    "sqs": "sqs://eu-west-1",
+    "pulsar": "pulsar://127.0.0.1:1",
+    "artemis": "artemis://127.0.0.1:1",
+    "servicebus": "servicebus://127.0.0.1:1",
+    "kafka": "kafka://127.0.0.1:1",
+}
+"""Binding → a URL at which nobody listens."""
+
 TWO_KINDS = ["sqlite", "redis"]
 """For what does not depend on the broker: one with a transaction for all, one without."""
 
@@ -49,12 +61,42 @@ DURABLE: dict[str, Callable[[], Server]] = {
 """What errors call a broker → a server of it that keeps its messages while it is stopped."""
 
 
+def shared(start: Callable[[], Server]) -> Any:
+    """A fixture: a server that starts when a test first asks for it."""
+
+    @pytest.fixture(scope="session")
+    def server() -> Iterator[Server]:
+        with start() as started:
+            yield started
+
+    return server
+
+
+artemis_server = shared(ArtemisServer)
+elasticmq_server = shared(ElasticMqServer)
+kafka_server = shared(KafkaServer)
+mariadb_server = shared(MariaDbServer)
+postgresql_server = shared(PostgresServer)
+pulsar_server = shared(PulsarServer)
+rabbitmq_server = shared(RabbitServer)
+redis_server = shared(RedisServer)
+servicebus_server = shared(ServiceBusServer)
+hasty_servicebus_server = shared(lambda: ServiceBusServer(lock_seconds=5.0))
+"""Its locks lapse soon, as if all queues had been created so."""
+
+
 def url_of(broker: str, request: pytest.FixtureRequest, folder: Path) -> str:
     """The connection string of a live broker; an embedded one lies in `folder`."""
     if broker == "sqlite":
         return f"sqlite:///{folder}/queue.db"
     server: Any = request.getfixturevalue(SERVERS[broker])
     return str(server.url)
+
+
+@pytest.fixture(params=TWO_KINDS)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a live broker, for each of `TWO_KINDS`."""
+    return url_of(request.param, request, tmp_path)
 
 
 def short_claims(url: str) -> dict[str, str]:

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from tests.brokers import TWO_KINDS, url_of
-
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 # Short programs: compiling what they run costs more than it saves, and so does parsing Spark's classes each time.
 _CLASSES = Path(sys.prefix, "spark.jsa")
@@ -26,9 +24,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, [os.enviro
 # Packages with tests of their own, which tests here run.
 collect_ignore = ["packages"]
 pytest_plugins = [
+    "tests.brokers",
     "tests.envelope.passed",
     "tests.fixtures_conformance",
-    "tests.fixtures_servers",
     "tests.groups",
     "tests.limits",
 ]
@@ -53,15 +51,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.stop()
 
 
+@pytest.fixture(autouse=True)
+def hidden_here_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process shows nothing that it ever resolved from a reference: here, what other tests resolved."""
+    monkeypatch.setattr("babelqueue_spark.hidden._hidden", {})
+
+
 @pytest.fixture
 def queue() -> str:
     return f"orders-{uuid.uuid4().hex[:12]}"
-
-
-@pytest.fixture(params=TWO_KINDS)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of a live broker, for each of `TWO_KINDS`."""
-    return url_of(request.param, request, tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ from babelqueue_spark.envelope import validate
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.jobs.__main__ import JOBS
 from scripts.generate_docs import entries, generated
+from tests.brokers import URLS
 from tests.programs import run
 from tests.servers.jars import jars
 from tests.servers.kafka import SPARK_KAFKA, KafkaServer
@@ -45,16 +46,6 @@ ELSEWHERE = {
     "needs a Connect server": "from pyspark.sql import SparkSession",
 }
 SKIPPED = re.compile(r'<!-- skip: next "(.*?)" -->\n```python\n(.*?)```', re.S)
-URLS = {
-    "sql": "sqlite:////srv/q.db",
-    "redis": REDIS,
-    "rabbitmq": "amqp://h/",
-    "sqs": "sqs://eu-west-1",
-    "pulsar": "pulsar://h:6650",
-    "kafka": "kafka://h:9092",
-    "artemis": "artemis://h",
-    "servicebus": "sb://n.servicebus.windows.net",
-}
 
 
 def name_of(page: Path) -> str:

@@ -15,6 +15,7 @@ import pytest
 from babelqueue_spark.errors import BrokerError
 from babelqueue_spark.hidden import hide
 from babelqueue_spark.options import read_options
+from tests.brokers import URLS
 from tests.programs import run
 from tests.streams import envelope, outgoing
 
@@ -39,16 +40,6 @@ PASSED = [
     "client.id",
 ]
 """Options of librdkafka."""
-URLS = {
-    "sql": "sqlite://",
-    "redis": "redis://127.0.0.1:1",
-    "rabbitmq": "amqp://127.0.0.1:1",
-    "sqs": "sqs://eu-west-1",
-    "pulsar": "pulsar://127.0.0.1:1",
-    "artemis": "artemis://127.0.0.1:1",
-    "servicebus": "servicebus://127.0.0.1:1",
-    "kafka": "kafka://127.0.0.1:1",
-}
 SECURE = {"redis": "rediss", "rabbitmq": "amqps", "pulsar": "pulsar+ssl", "artemis": "artemis+ssl"}
 
 

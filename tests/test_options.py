@@ -12,6 +12,7 @@ from babelqueue_spark.bindings.options import byte_size, flag, milliseconds, sec
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.options import OPTIONS, Options, read_options, write_options
 from babelqueue_spark.secrets import resolve
+from tests.brokers import URLS
 
 URL = "sqlite:////srv/queue.db"
 
@@ -272,9 +273,7 @@ def test_a_secret_is_not_shown(text: str) -> None:
 
 @pytest.mark.parametrize("broker", BINDINGS)
 def test_a_visibility_timeout_is_refused_where_claims_take_none(broker: str) -> None:
-    urls = {"sql": URL, "redis": "redis://h", "rabbitmq": "amqp://h/", "sqs": "sqs://eu-west-1"}
-    urls |= {"pulsar": "pulsar://h", "kafka": "kafka://h:1", "artemis": "artemis://h", "servicebus": "sb://h"}
-    config = BindingConfig(url=urls[broker], visibility_timeout=30.0)
+    config = BindingConfig(url=URLS[broker], visibility_timeout=30.0)
     chosen = binding_class(broker)
     if chosen.capabilities.visibility_timeout is None:
         with pytest.raises(

@@ -67,20 +67,7 @@ def _declare_quorum(url: str, queue: str) -> None:
 
 
 KINDS = {
-    **{
-        broker: Kind(broker, QUEUE_POINTS)
-        for broker in (
-            "sqlite",
-            "redis",
-            "rabbitmq",
-            "sqs",
-            "postgresql",
-            "mariadb",
-            "pulsar",
-            "artemis",
-            "servicebus",
-        )
-    },
+    **{broker: Kind(broker, QUEUE_POINTS) for broker in ["sqlite", *SERVERS]},
     "quorum": Kind("rabbitmq", QUEUE_POINTS, _declare_quorum),
     "kafka": Kind("kafka", LOG_POINTS),
 }
