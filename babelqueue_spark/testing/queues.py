@@ -177,6 +177,7 @@ class BindingContract(Contract):
         lost.publish(queue, outgoing([b"a", b"b"]))
         first = take(lost, queue, 2)
         self.expire_claims(lost)
+        await_backlog(heir, queue, 2)
         second = take(heir, queue, 2)
         self._assert_bodies(second, [b"a", b"b"])
         assert Counter(heir.identities(second)) == Counter(lost.identities(first))
