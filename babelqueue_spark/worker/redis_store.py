@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from babelqueue_spark.bindings import BindingConfig
-from babelqueue_spark.bindings.redis.client import Server
+from babelqueue_spark.bindings.redis.client import RedisClient
 from babelqueue_spark.bindings.redis.options import RedisOptions
 from babelqueue_spark.secrets import resolve
 from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
@@ -46,8 +46,8 @@ class RedisStore(IdempotencyStore):
         self._prefix = prefix
         self._keep = keep
         self.lease = lease
-        self._client = client
-        self._server: Server | None = None
+        self._client_options = client
+        self._open: RedisClient | None = None
 
     def claim(self, ids: Sequence[str], owner: str) -> list[Record]:
         """In one round trip."""
@@ -69,21 +69,21 @@ class RedisStore(IdempotencyStore):
         self._connected().ask(*(("DEL", self._key(message_id)) for message_id in ids))
 
     def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        self._server = None
+        if self._open is not None:
+            self._open.close()
+        self._open = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_server": None}
+        return {**self.__dict__, "_open": None}
 
     def _key(self, message_id: str) -> bytes:
         return f"{self._prefix}{message_id}".encode("utf-8", "surrogatepass")
 
-    def _connected(self) -> Server:
-        if self._server is None:
-            config = BindingConfig(url=resolve(self._url, "url"), client_options=self._client)
-            self._server = Server(RedisOptions.parse(config))
-        return self._server
+    def _connected(self) -> RedisClient:
+        if self._open is None:
+            config = BindingConfig(url=resolve(self._url, "url"), client_options=self._client_options)
+            self._open = RedisClient(RedisOptions.parse(config))
+        return self._open
 
 
 def _record(value: bytes, owner: bytes) -> Record:

@@ -26,7 +26,7 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import IntegrityError
 
 from babelqueue_spark.bindings import BindingConfig
-from babelqueue_spark.bindings.sql.client import Database
+from babelqueue_spark.bindings.sql.client import SqlClient
 from babelqueue_spark.bindings.sql.options import SqlOptions
 from babelqueue_spark.errors import BrokerError
 from babelqueue_spark.secrets import resolve
@@ -60,7 +60,7 @@ class SqlStore(IdempotencyStore):
         self._name = table
         self._keep = keep
         self.lease = lease
-        self._open: tuple[Database, Table] | None = None
+        self._open: tuple[SqlClient, Table] | None = None
 
     def claim(self, ids: Sequence[str], owner: str) -> list[Record]:
         """In one transaction, which also drops rows whose time is over."""
@@ -137,11 +137,11 @@ class SqlStore(IdempotencyStore):
                 continue
         raise BrokerError(f"{database.address}: others wrote the same rows of '{table.name}' at each try")
 
-    def _connected(self) -> tuple[Database, Table]:
+    def _connected(self) -> tuple[SqlClient, Table]:
         if self._open is None:
             options = SqlOptions.parse(BindingConfig(url=resolve(self._url, "url")))
             table = _table(self._name)
-            self._open = Database(options.url, table.metadata), table
+            self._open = SqlClient(options.url, table.metadata), table
         return self._open
 
 

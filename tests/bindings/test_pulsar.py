@@ -19,7 +19,7 @@ from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.pulsar import PulsarBinding
 from babelqueue_spark.bindings.pulsar.claims import ClaimRepeatedError, Claims
 from babelqueue_spark.bindings.pulsar.client import PulsarClient
-from babelqueue_spark.bindings.pulsar.inbox import Inbox
+from babelqueue_spark.bindings.pulsar.consumer import BufferedConsumer
 from babelqueue_spark.bindings.pulsar.messages import properties
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.errors import BrokerError, OptionError
@@ -280,7 +280,7 @@ class TestBatches:
         claimed = take(ours, queue, 4)
         ours.acknowledge(queue, claimed.slice(0, 2))
         with monkeypatch.context() as broken:
-            broken.setattr(Inbox, "connected", lambda _: False)
+            broken.setattr(BufferedConsumer, "connected", lambda _: False)
             ours.release(queue, claimed.slice(2))
         again = take(other, queue, 4)
         assert sorted(bodies(again)) == numbered(4)
@@ -353,16 +353,16 @@ class TestReceipts:
         """As when the client made a lost connection anew behind our back."""
         ours.publish(queue, outgoing(numbered(5)))
         take(ours, queue, 5)
-        ours._inboxes[queue]._consumer.redeliver_unacknowledged_messages()
+        ours._consumers[queue]._consumer.redeliver_unacknowledged_messages()
         with pytest.raises(BrokerError, match="the connection was lost and made again"):
             eventually(lambda: ours.claim(queue, 10, MIB).num_rows)
 
     def test_what_waits_and_is_sent_again_is_claimed_once(self, ours: PulsarBinding, queue: str) -> None:
         """As a broker does when the last consumer left and another comes; from then on it is gone."""
         ours.publish(queue, outgoing(numbered(5)))
-        inbox = ours._inbox(queue, 10)
-        assert eventually(lambda: inbox.waiting(5) == 5)
-        inbox._consumer.redeliver_unacknowledged_messages()
+        consumer = ours._consumer_of(queue, 10)
+        assert eventually(lambda: consumer.waiting(5) == 5)
+        consumer._consumer.redeliver_unacknowledged_messages()
         claimed = ours.claim(queue, 10, MIB)
         assert sorted(bodies(claimed)) == numbered(5)
         assert ours.acknowledge(queue, claimed).true_count == 5
@@ -834,8 +834,8 @@ class TestLogins:
         assert_safe(caught.value)
 
 
-def test_an_inbox_has_a_name_of_its_own() -> None:
-    assert Inbox(None).holder != Inbox(None).holder
+def test_a_consumer_has_a_name_of_its_own() -> None:
+    assert BufferedConsumer(None, Claims()).holder != BufferedConsumer(None, Claims()).holder
 
 
 @dataclass
@@ -870,11 +870,11 @@ class Arrivals:
 
 
 def test_what_comes_twice_is_claimed_once() -> None:
-    [unit] = Inbox(Arrivals(0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4), Claims()).claim(10, MIB)
+    [unit] = BufferedConsumer(Arrivals(0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4), Claims()).claim(10, MIB)
     assert [held.body for held in unit.messages] == numbered(5)
 
 
 def test_a_batch_of_which_a_part_was_taken_for_the_rest_is_not_claimed() -> None:
     """The acknowledge of the part would be that of the whole."""
     with pytest.raises(ClaimRepeatedError):
-        Inbox(Arrivals(0, 1, None, 0, 1, 2, 3, 4), Claims()).claim(10, MIB)
+        BufferedConsumer(Arrivals(0, 1, None, 0, 1, 2, 3, 4), Claims()).claim(10, MIB)

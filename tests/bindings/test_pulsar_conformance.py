@@ -12,7 +12,7 @@ import pytest
 
 from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.pulsar import PulsarBinding
-from babelqueue_spark.bindings.pulsar.messages import Entry, Held, Unit, claimed, properties
+from babelqueue_spark.bindings.pulsar.messages import EntryId, Held, Unit, claimed, properties
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.testing import outgoing, take
 from tests.fixtures_conformance import Conformance
@@ -35,7 +35,7 @@ def bare(pulsar_server: PulsarServer) -> Iterator[Any]:
 
 
 def delivered(body: bytes, redeliveries: int) -> pa.RecordBatch:
-    unit = Unit(Entry("orders", -1, 1, 1), 0, redeliveries, [Held(-1, body, {}, None)])
+    unit = Unit(EntryId("orders", -1, 1, 1), 0, redeliveries, [Held(-1, body, {}, None)])
     return claimed([unit], "somebody")
 
 

@@ -20,9 +20,9 @@ from babelqueue.pika_transport import PikaTransport
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.rabbitmq import RabbitBinding
+from babelqueue_spark.bindings.rabbitmq.buffer import DeliveryBuffer
 from babelqueue_spark.bindings.rabbitmq.claims import Claims
 from babelqueue_spark.bindings.rabbitmq.client import Done, RabbitClient
-from babelqueue_spark.bindings.rabbitmq.inbox import Inbox
 from babelqueue_spark.bindings.rabbitmq.messages import properties
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 from babelqueue_spark.errors import BrokerError, OptionError
@@ -147,40 +147,40 @@ class TestProperties:
         assert claimed.column("enqueued_at")[0].as_py().timestamp() == 1_700_000_000
 
 
-class TestInbox:
+class TestDeliveryBuffer:
     """As the connection's thread and the caller's use it."""
 
     @staticmethod
-    def fill(inbox: Inbox, bodies: list[bytes]) -> None:
+    def fill(buffer: DeliveryBuffer, bodies: list[bytes]) -> None:
         for number, body in enumerate(bodies, start=1):
             method = pika.spec.Basic.Deliver(delivery_tag=number, redelivered=False)
-            inbox.receive(None, method, pika.BasicProperties(), body)  # type: ignore[arg-type]
+            buffer.receive(None, method, pika.BasicProperties(), body)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(("wanted", "max_bytes"), [(200, 10), (1, MIB)])
     def test_it_is_full_by_count_or_by_bytes(self, wanted: int, max_bytes: int) -> None:
-        inbox = Inbox(Claims())
-        sender = threading.Timer(0.1, lambda: self.fill(inbox, [b"x" * 1000]))
+        buffer = DeliveryBuffer(Claims())
+        sender = threading.Timer(0.1, lambda: self.fill(buffer, [b"x" * 1000]))
         sender.start()
         started = time.monotonic()
-        inbox.wait(wanted, max_bytes, quiet=30, until=math.inf)
+        buffer.wait(wanted, max_bytes, quiet=30, until=math.inf)
         assert time.monotonic() - started < 20
-        assert inbox.deliveries(1).column("body").to_pylist() == [b"x" * 1000]
+        assert buffer.deliveries(1).column("body").to_pylist() == [b"x" * 1000]
 
     def test_what_comes_meanwhile_is_there_once_and_in_order(self) -> None:
-        inbox = Inbox(Claims())
+        buffer = DeliveryBuffer(Claims())
         bodies = [str(number).encode() for number in range(20_000)]
-        sender = threading.Thread(target=self.fill, args=(inbox, bodies))
+        sender = threading.Thread(target=self.fill, args=(buffer, bodies))
         sender.start()
-        inbox.wait(len(bodies), MIB, quiet=5, until=math.inf)
+        buffer.wait(len(bodies), MIB, quiet=5, until=math.inf)
         sender.join()
-        assert inbox.deliveries(len(bodies)).column("body").to_pylist() == bodies
-        assert inbox.deliveries(7).column("body").to_pylist() == bodies[:7]
+        assert buffer.deliveries(len(bodies)).column("body").to_pylist() == bodies
+        assert buffer.deliveries(7).column("body").to_pylist() == bodies[:7]
 
     def test_an_error_reaches_the_caller(self) -> None:
-        inbox = Inbox(Claims())
-        inbox.end(ConnectionError("gone"))
+        buffer = DeliveryBuffer(Claims())
+        buffer.end(ConnectionError("gone"))
         with pytest.raises(ConnectionError, match="gone"):
-            inbox.wait(1, MIB, quiet=30, until=math.inf)
+            buffer.wait(1, MIB, quiet=30, until=math.inf)
 
 
 class TestSdk:
@@ -350,14 +350,14 @@ class TestClaims:
         client = RabbitClient(RabbitOptions.parse(BindingConfig(url=rabbitmq_server.url)))
         with ThreadPoolExecutor(2) as pool, closing(client):
             claim = ExitStack()
-            inbox = claim.enter_context(client.consuming(queue, 1))
+            buffer = claim.enter_context(client.consuming(queue, 1))
             pool.submit(client.call, hold)
             assert busy.wait(PATIENCE)
             channel.queue_delete(queue)
             ended = pool.submit(claim.close)
             threading.Timer(0.1, free.set).start()
             ended.result(PATIENCE)
-            assert inbox.cancelled
+            assert buffer.cancelled
 
     def test_claims_older_than_the_consumer_timeout_are_delivered_again(self, queue: str) -> None:
         """The server closes the channel, by error 406."""

@@ -18,7 +18,7 @@ from sqlalchemy import Column, Engine, Integer, MetaData, event, make_url
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.sql import SqlBinding
-from babelqueue_spark.bindings.sql.client import Database
+from babelqueue_spark.bindings.sql.client import SqlClient
 from babelqueue_spark.bindings.sql.options import SqlOptions
 from babelqueue_spark.errors import BrokerError, OptionError
 from babelqueue_spark.testing import (
@@ -502,7 +502,7 @@ def test_a_path_that_is_no_database(connect: Connect, path: Path, content: str) 
 
 
 def test_ids_fit_into_statements_of_other_databases() -> None:
-    database = Database(make_url("mysql+pymysql://user:secret@db.example:5433/shop"), MetaData())
+    database = SqlClient(make_url("mysql+pymysql://user:secret@db.example:5433/shop"), MetaData())
     assert database.address == "MySQL at db.example:5433/shop"
     parts = list(database.dialect.among(Column("id", Integer), list(range(12_000))))
     assert len(parts) == 3

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from proton import Delivery
 
 from babelqueue_spark.bindings.artemis.client import ArtemisClient, advice_on
-from babelqueue_spark.bindings.artemis.connection import Connection, Inbox
+from babelqueue_spark.bindings.artemis.connection import Connection, QueueLink
 from babelqueue_spark.bindings.artemis.messages import Found, encoded, numbers, received
 from babelqueue_spark.bindings.artemis.options import ArtemisOptions
 from babelqueue_spark.bindings.artemis.wire import AmqpError
@@ -56,7 +56,7 @@ class ArtemisBinding(Binding):
         if self._options.duplicate_detection:
             self.capabilities = replace(self.capabilities, duplicate_detection=True)
         self._client = ArtemisClient(self._options)
-        self._inboxes: dict[str, Inbox] = {}
+        self._links: dict[str, QueueLink] = {}
         self._average = 0.0
 
     def backlog(self, queue: str) -> int:
@@ -70,15 +70,15 @@ class ArtemisBinding(Binding):
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
         """By a link that stays until its claims are settled; what comes beyond the bytes goes back."""
         with self._client.connected(queue) as connection:
-            inbox = self._inbox(queue, connection)
+            link = self._link(queue, connection)
             try:
-                taken = self._take(connection, inbox, messages, max_bytes)
+                taken = self._take(connection, link, messages, max_bytes)
             except BaseException:
                 with suppress(AmqpError, OSError):
-                    connection.leave(self._inboxes.pop(queue))
+                    connection.leave(self._links.pop(queue))
                 raise
             self._leave_if_settled(queue, connection)
-        return received(taken, inbox.name) if taken else empty_deliveries()
+        return received(taken, link.name) if taken else empty_deliveries()
 
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
         """True where the link of the claim is still open, and the broker knows."""
@@ -118,7 +118,7 @@ class ArtemisBinding(Binding):
     def close(self) -> None:
         """Close the connection; what is claimed goes back."""
         self._client.close()
-        self._inboxes.clear()
+        self._links.clear()
 
     def identities(self, deliveries: pa.RecordBatch) -> list[str]:
         """Digests of message id and body: Artemis tells no name of its own."""
@@ -128,32 +128,32 @@ class ArtemisBinding(Binding):
         """The larger of the body's count and of the failed deliveries that the broker counts."""
         return counted_attempts(body_attempts, pc.fill_null(deliveries.column("count"), 1))
 
-    def _inbox(self, queue: str, connection: Connection) -> Inbox:
+    def _link(self, queue: str, connection: Connection) -> QueueLink:
         """The link from a queue. Claims of one that ended are back, and may come again by the next one."""
-        inbox = self._inboxes.get(queue)
-        if inbox is None or not inbox.alive:
-            self._inboxes.pop(queue, None)
-            if inbox is not None and inbox.held:
+        link = self._links.get(queue)
+        if link is None or not link.alive:
+            self._links.pop(queue, None)
+            if link is not None and link.held:
                 raise self._client.error(
                     "the connection was lost while messages were claimed: they are back in the queue, and "
                     "read when the task is repeated",
                     queue,
                 )
-            inbox = self._inboxes[queue] = connection.inbox(queue)
-        return inbox
+            link = self._links[queue] = connection.link(queue)
+        return link
 
-    def _take(self, connection: Connection, inbox: Inbox, messages: int, max_bytes: int) -> list[Found]:
+    def _take(self, connection: Connection, link: QueueLink, messages: int, max_bytes: int) -> list[Found]:
         taken: list[Found] = []
         size = 0
         while len(taken) < messages and (size < max_bytes or not taken):
             window = self._window(messages - len(taken), max_bytes - size)
-            arrived = connection.fetch(inbox, window)
+            arrived = connection.fetch(link, window)
             sizes = [len(raw) for _, raw in arrived]
             kept = fitting(sizes, max_bytes - size, least=0 if taken else 1)
             size += sum(sizes[:kept])
             taken += arrived[:kept]
             if surplus := [number for number, _ in arrived[kept:]]:
-                connection.settle(inbox, surplus, Delivery.RELEASED)
+                connection.settle(link, surplus, Delivery.RELEASED)
             if not arrived or surplus:
                 break
             self._average = size / len(taken)
@@ -168,41 +168,41 @@ class ArtemisBinding(Binding):
 
     def _settle(self, queue: str, deliveries: pa.RecordBatch, state: int) -> pa.BooleanArray:
         """Settle claims; true where they were ours until then, and the broker knows."""
-        inbox = self._inboxes.get(queue)
+        link = self._links.get(queue)
         none = pa.array([False] * len(deliveries), pa.bool_())
-        if inbox is None:
+        if link is None:
             return none
         try:
             with self._client.connected(queue) as connection:
-                named = numbers(deliveries, inbox.name)
-                ours = [number if number in inbox.held else None for number in named]
-                if inbox.alive:
-                    connection.settle(inbox, [number for number in ours if number is not None], state)
-                if not inbox.alive:  # perhaps since before the broker heard of it
-                    self._inboxes.pop(queue)
+                named = numbers(deliveries, link.name)
+                ours = [number if number in link.held else None for number in named]
+                if link.alive:
+                    connection.settle(link, [number for number in ours if number is not None], state)
+                if not link.alive:  # perhaps since before the broker heard of it
+                    self._links.pop(queue)
                     return none
                 self._leave_if_settled(queue, connection)
         except BrokerError:
-            self._inboxes.pop(queue, None)
+            self._links.pop(queue, None)
             return none
         return pa.array([number is not None for number in ours], pa.bool_())
 
     def _leave_if_settled(self, queue: str, connection: Connection) -> None:
         """A link that nothing is held on would keep its message groups to itself."""
-        if not self._inboxes[queue].held:
-            connection.leave(self._inboxes.pop(queue))
+        if not self._links[queue].held:
+            connection.leave(self._links.pop(queue))
 
     def _browsed(self, queue: str, most: int | None = None) -> Iterator[list[Found]]:
         """Messages that are ready, so many at a time as a browse shows."""
         with self._client.connected(queue) as connection:
-            inbox = connection.inbox(queue, browse=True)
+            link = connection.link(queue, browse=True)
         seen = 0
         while most is None or seen < most:
             with self._client.connected(queue) as connection:
-                found = connection.read(inbox, _BROWSE_MESSAGES)
+                found = connection.read(link, _BROWSE_MESSAGES)
             if not found:
                 break
             seen += len(found)
             yield found
         with self._client.connected(queue) as connection:
-            connection.leave(inbox)
+            connection.leave(link)

@@ -19,7 +19,7 @@ _UNSENT = 1 << 18
 """Bytes that may wait to be sent."""
 
 
-class Inbox:
+class QueueLink:
     """A link from a queue, and what came by it and is not settled.
 
     Attributes:
@@ -82,7 +82,7 @@ class Connection:
         """Take what came, such as its end or that of a link, and send a heartbeat where one is due."""
         self._wire.flush()
 
-    def inbox(self, address: str, *, browse: bool = False) -> Inbox:
+    def link(self, address: str, *, browse: bool = False) -> QueueLink:
         """A link from a queue, which is made where it is missing; a browse leaves messages where they are."""
         receiver = self._session.receiver(uuid.uuid4().hex)
         receiver.source.address = address
@@ -90,14 +90,14 @@ class Connection:
         if browse:
             receiver.source.distribution_mode = Terminus.DIST_MODE_COPY
         self._attach(receiver)
-        return Inbox(receiver, self._wire)
+        return QueueLink(receiver, self._wire)
 
-    def answers(self) -> Inbox:
+    def answers(self) -> QueueLink:
         """A link from a queue of the broker's naming, which goes with the link."""
         receiver = self._session.receiver(uuid.uuid4().hex)
         receiver.source.dynamic = True
         self._attach(receiver)
-        return Inbox(receiver, self._wire)
+        return QueueLink(receiver, self._wire)
 
     def sender(self, address: str, *, queue: bool = True) -> Sender:
         """A link to an address; to a `queue`, that is made where it is missing."""
@@ -108,16 +108,16 @@ class Connection:
         self._attach(sender)
         return sender
 
-    def fetch(self, inbox: Inbox, most: int) -> list[tuple[int, bytes]]:
+    def fetch(self, link: QueueLink, most: int) -> list[tuple[int, bytes]]:
         """Messages that are ready, with the numbers of their deliveries; none when there are none.
 
         The broker may stop before it has sent all that are ready.
         """
-        receiver, found = inbox.receiver, list[tuple[int, bytes]]()
+        receiver, found = link.receiver, list[tuple[int, bytes]]()
 
         def collected() -> bool:
             while (delivery := receiver.current) is not None and not delivery.partial:
-                found.append((inbox.hold(delivery), receiver.recv(delivery.pending) or b""))
+                found.append((link.hold(delivery), receiver.recv(delivery.pending) or b""))
                 receiver.advance()
             return not (receiver.draining() or receiver.queued)
 
@@ -127,21 +127,21 @@ class Connection:
             self._wire.wait(lambda: collected() or len(found) > seen, receiver)  # noqa: B023
         return found
 
-    def read(self, inbox: Inbox, most: int) -> list[tuple[int, bytes]]:
+    def read(self, link: QueueLink, most: int) -> list[tuple[int, bytes]]:
         """As `fetch`, and accept them."""
-        found = self.fetch(inbox, most)
-        inbox.settle([number for number, _ in found], Delivery.ACCEPTED)
+        found = self.fetch(link, most)
+        link.settle([number for number, _ in found], Delivery.ACCEPTED)
         return found
 
-    def settle(self, inbox: Inbox, numbers: Sequence[int], state: int) -> None:
+    def settle(self, link: QueueLink, numbers: Sequence[int], state: int) -> None:
         """Say what became of deliveries; returns when the broker knows."""
-        inbox.settle(numbers, state)
+        link.settle(numbers, state)
         self._round_trip()
 
-    def leave(self, inbox: Inbox) -> None:
-        """Close the link of an inbox; what it holds goes back."""
-        inbox.held.clear()
-        self.detach(inbox.receiver)
+    def leave(self, link: QueueLink) -> None:
+        """Close a link; what it holds goes back."""
+        link.held.clear()
+        self.detach(link.receiver)
 
     def detach(self, link: Receiver | Sender) -> None:
         """Close a link."""

@@ -17,9 +17,9 @@ from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilit
 from babelqueue_spark.bindings.headers import whole_numbers
 from babelqueue_spark.bindings.pulsar.claims import Claims
 from babelqueue_spark.bindings.pulsar.client import PulsarClient
-from babelqueue_spark.bindings.pulsar.inbox import Inbox
+from babelqueue_spark.bindings.pulsar.consumer import BufferedConsumer
 from babelqueue_spark.bindings.pulsar.messages import (
-    Entry,
+    EntryId,
     Held,
     Unit,
     again,
@@ -69,8 +69,8 @@ class PulsarBinding(Binding):
         if self._options.admin_url is None:
             self.capabilities = replace(self.capabilities, browse="intrusive")
         self._pulsar = PulsarClient(self._options)
-        self._inboxes: dict[str, Inbox] = {}
-        self._watches: dict[str, Inbox] = {}
+        self._consumers: dict[str, BufferedConsumer] = {}
+        self._watches: dict[str, BufferedConsumer] = {}
         self._standing_by: dict[str, list[pulsar.Consumer]] = {}
         self._claims = Claims()
 
@@ -81,8 +81,8 @@ class PulsarBinding(Binding):
         """
         self._stand_by(queue)
         with self._pulsar.explained(queue):
-            inbox = self._inboxes.get(queue)
-            own = inbox.waiting(_LOOK) if inbox else 0
+            consumer = self._consumers.get(queue)
+            own = consumer.waiting(_LOOK) if consumer else 0
             watch = self._watch(queue)
             found, largest = watch.waiting(_LOOK), watch.largest()
             connected = watch.connected()
@@ -102,15 +102,15 @@ class PulsarBinding(Binding):
         """
         self._stop_watching(queue)
         self._stand_by(queue)
-        inbox = self._inbox(queue, messages)
+        consumer = self._consumer_of(queue, messages)
         with _collector_at_rest():
             try:
-                units = self._claim(inbox, queue, messages, max_bytes)
+                units = self._claim(consumer, queue, messages, max_bytes)
             except BrokerError:
                 self._close(queue)
                 raise
             self._close_if_settled(queue)
-            return claimed(units, inbox.holder) if units else empty_deliveries()
+            return claimed(units, consumer.holder) if units else empty_deliveries()
 
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
         """By entry, which takes all messages of a producer's batch, in one call or several.
@@ -122,7 +122,7 @@ class PulsarBinding(Binding):
         receipts = deliveries.column("receipt").to_pylist()
         parts = claims_of(receipts)
         complete = self._claims.complete(parts)
-        topics: dict[str, list[Entry]] = defaultdict(list)
+        topics: dict[str, list[EntryId]] = defaultdict(list)
         for text in complete:
             entry = parts[text].claim.entry
             topics[entry.topic].append(entry)
@@ -139,16 +139,16 @@ class PulsarBinding(Binding):
         give all of it out.
         """
         self._close_if_lost(queue)
-        if queue not in self._inboxes:
+        if queue not in self._consumers:
             return
-        inbox = self._inboxes[queue]
-        ours = deliveries.filter(inbox.held_by(deliveries.column("receipt").to_pylist()))
+        consumer = self._consumers[queue]
+        ours = deliveries.filter(consumer.held_by(deliveries.column("receipt").to_pylist()))
         texts = map(claim_text, ours.column("receipt").to_pylist())
         begun = pa.array(map(self._claims.is_acknowledged, texts), pa.bool_())
         whole = ours.filter(pc.invert(begun))
         for unit in units_of(whole):
-            inbox.put_back(unit)
-        self._send_again(queue, ours.filter(begun), inbox)
+            consumer.put_back(unit)
+        self._send_again(queue, ours.filter(begun), consumer)
         self._claims.drop(claims_of(whole.column("receipt").to_pylist()).values())
         self._close_if_settled(queue)
 
@@ -173,7 +173,7 @@ class PulsarBinding(Binding):
 
     def close(self) -> None:
         """Close the connection; what is claimed goes back."""
-        for queue in list(self._inboxes):
+        for queue in list(self._consumers):
             self._close(queue)
         for queue in list(self._watches):
             self._stop_watching(queue)
@@ -192,32 +192,32 @@ class PulsarBinding(Binding):
         The broker bounds what a consumer may hold: where one has its fill, another goes on.
         """
         self._stop_watching(queue)
-        inboxes: list[Inbox] = []
+        opened: list[BufferedConsumer] = []
         try:
             more = True
             while more:
-                inboxes.append(Inbox(self._pulsar.subscribe(queue, _PREFETCH), Claims()))
+                opened.append(BufferedConsumer(self._pulsar.subscribe(queue, _PREFETCH), Claims()))
                 more = False
-                while units := self._claim(inboxes[-1], queue, _BROWSE_MESSAGES, _BROWSE_BYTES):
+                while units := self._claim(opened[-1], queue, _BROWSE_MESSAGES, _BROWSE_BYTES):
                     more = True
                     yield claimed(units, None)
         finally:
-            for inbox in reversed(inboxes):  # what the first ones hold shall not go to the last ones
-                inbox.close()
+            for consumer in reversed(opened):  # what the first ones hold shall not go to the last ones
+                consumer.close()
 
     def _holds(self, queue: str, message: pulsar.Message) -> bool:
         """Whether it is claimed by this binding."""
-        inbox = self._inboxes.get(queue)
-        return inbox is not None and self._claims.holds(inbox.holder, entry_of(message))
+        consumer = self._consumers.get(queue)
+        return consumer is not None and self._claims.holds(consumer.holder, entry_of(message))
 
-    def _claim(self, inbox: Inbox, queue: str, messages: int, max_bytes: int) -> list[Unit]:
+    def _claim(self, consumer: BufferedConsumer, queue: str, messages: int, max_bytes: int) -> list[Unit]:
         with self._pulsar.explained(queue):
-            units = inbox.claim(messages, max_bytes)
-        if not inbox.connected():
+            units = consumer.claim(messages, max_bytes)
+        if not consumer.connected():
             raise self._pulsar.error("the connection was lost", queue)
         return units
 
-    def _send_again(self, queue: str, rest: pa.RecordBatch, inbox: Inbox) -> None:
+    def _send_again(self, queue: str, rest: pa.RecordBatch, consumer: BufferedConsumer) -> None:
         """As they came, those that were not acknowledged; then they are."""
         places = map(split, rest.column("receipt").to_pylist())
         left = [not self._claims.is_acknowledged(text, place) for text, place in places]
@@ -225,7 +225,7 @@ class PulsarBinding(Binding):
         if not rest.num_rows:
             return
         self._pulsar.send(queue, again(rest))
-        if not pc.all(self.acknowledge(queue, rest)).as_py() and self._claims.has_ended(inbox.holder):
+        if not pc.all(self.acknowledge(queue, rest)).as_py() and self._claims.has_ended(consumer.holder):
             raise self._pulsar.error(
                 "the connection was lost while a part of a batch was put back: it is there twice", queue
             )
@@ -239,29 +239,29 @@ class PulsarBinding(Binding):
         if queue not in self._standing_by:
             self._standing_by[queue] = self._pulsar.stand_by(queue)
 
-    def _inbox(self, queue: str, messages: int) -> Inbox:
-        if queue not in self._inboxes:
+    def _consumer_of(self, queue: str, messages: int) -> BufferedConsumer:
+        if queue not in self._consumers:
             consumer = self._pulsar.subscribe(queue, min(messages, _PREFETCH))
-            self._inboxes[queue] = Inbox(consumer, self._claims)
-        return self._inboxes[queue]
+            self._consumers[queue] = BufferedConsumer(consumer, self._claims)
+        return self._consumers[queue]
 
     def _close_if_lost(self, queue: str) -> None:
-        if queue in self._inboxes and not self._inboxes[queue].connected():
+        if queue in self._consumers and not self._consumers[queue].connected():
             self._close(queue)
 
     def _close_if_settled(self, queue: str) -> None:
-        if queue in self._inboxes and not self._claims.holds_any(self._inboxes[queue].holder):
+        if queue in self._consumers and not self._claims.holds_any(self._consumers[queue].holder):
             self._close(queue)
 
     def _close(self, queue: str) -> None:
         """Close the consumer of a queue, with which its claims end."""
-        inbox = self._inboxes.pop(queue)
-        self._claims.end(inbox.holder)
-        inbox.close()
+        consumer = self._consumers.pop(queue)
+        self._claims.end(consumer.holder)
+        consumer.close()
 
-    def _watch(self, queue: str) -> Inbox:
+    def _watch(self, queue: str) -> BufferedConsumer:
         if queue not in self._watches:
-            self._watches[queue] = Inbox(self._pulsar.subscribe(queue, _LOOK), Claims())
+            self._watches[queue] = BufferedConsumer(self._pulsar.subscribe(queue, _LOOK), Claims())
         return self._watches[queue]
 
     def _stop_watching(self, queue: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from babelqueue_spark.bindings.pulsar.messages import Entry, Part, Unit
+from babelqueue_spark.bindings.pulsar.messages import EntryId, Part, Unit
 
 
 class ClaimRepeatedError(Exception):
@@ -22,7 +22,7 @@ class Claims:
     """
 
     def __init__(self) -> None:
-        self._held: dict[str, dict[Entry, set[int]]] = defaultdict(dict)
+        self._held: dict[str, dict[EntryId, set[int]]] = defaultdict(dict)
         self._ended: set[str] = set()
         self._acknowledged: dict[bytes, set[int]] = {}
 
@@ -30,7 +30,7 @@ class Claims:
         """A consumer claims entries."""
         self._held[holder].update((unit.entry, {held.position for held in unit.messages}) for unit in units)
 
-    def holds(self, holder: str, entry: Entry) -> bool:
+    def holds(self, holder: str, entry: EntryId) -> bool:
         """Whether a consumer has claimed an entry."""
         return entry in self._held[holder]
 

@@ -19,7 +19,7 @@ import pulsar
 from babelqueue_spark.bindings.advice import denied, failed, full, not_found, too_large, unreachable
 from babelqueue_spark.bindings.pulsar.claims import ClaimRepeatedError
 from babelqueue_spark.bindings.pulsar.cursor import Cursor
-from babelqueue_spark.bindings.pulsar.messages import Entry
+from babelqueue_spark.bindings.pulsar.messages import EntryId
 from babelqueue_spark.bindings.pulsar.options import PulsarOptions
 from babelqueue_spark.errors import BrokerError, BrokerUnreachableError
 
@@ -73,7 +73,7 @@ class PulsarClient:
         with self.explained(queue):
             return [self._subscribed(topic, 0) for topic in self._partitions(queue)]
 
-    def settle(self, queue: str, topic: str, entries: Sequence[Entry]) -> None:
+    def settle(self, queue: str, topic: str, entries: Sequence[EntryId]) -> None:
         """Acknowledge entries of one topic or partition; returns when the broker has done so.
 
         The client collects acknowledges and sends them when it likes, without an answer. So a consumer is

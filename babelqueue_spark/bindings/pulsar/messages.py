@@ -23,7 +23,7 @@ _MOST_DIGITS = 18
 """What a delay of more has is no delay."""
 
 
-class Entry(NamedTuple):
+class EntryId(NamedTuple):
     """What the broker stores, gives out and acknowledges as one: a message, or a producer's batch of them."""
 
     topic: str
@@ -68,13 +68,13 @@ class Unit:
         redeliveries: how often the broker gave them out again, as it counts.
     """
 
-    entry: Entry
+    entry: EntryId
     published: int
     redeliveries: int
     messages: list[Held]
 
     @classmethod
-    def of(cls, entry: Entry, message: pulsar.Message, messages: list[Held]) -> Unit:
+    def of(cls, entry: EntryId, message: pulsar.Message, messages: list[Held]) -> Unit:
         """That of an entry's messages, of which `message` is one."""
         return cls(entry, message.publish_timestamp(), message.redelivery_count(), messages)
 
@@ -92,7 +92,7 @@ class Claim(NamedTuple):
     """
 
     holder: str
-    entry: Entry
+    entry: EntryId
     total: int
 
     def encode(self) -> bytes:
@@ -104,7 +104,7 @@ class Claim(NamedTuple):
     def decode(cls, text: bytes) -> Claim:
         """Out of bytes."""
         holder, partition, ledger, number, total, topic = text.decode().split(" ", 5)
-        return cls(holder, Entry(topic, int(partition), int(ledger), int(number)), int(total))
+        return cls(holder, EntryId(topic, int(partition), int(ledger), int(number)), int(total))
 
 
 class Part(NamedTuple):
@@ -114,10 +114,10 @@ class Part(NamedTuple):
     places: list[int]
 
 
-def entry_of(message: pulsar.Message) -> Entry:
+def entry_of(message: pulsar.Message) -> EntryId:
     """Where a message lies."""
     place = message.message_id()
-    return Entry(message.topic_name(), place.partition(), place.ledger_id(), place.entry_id())
+    return EntryId(message.topic_name(), place.partition(), place.ledger_id(), place.entry_id())
 
 
 def due(message: pulsar.Message) -> bool:

@@ -10,9 +10,9 @@ from pika.channel import Channel
 
 from babelqueue_spark.bindings.batches import empty_deliveries, fitting, names_by_content
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities
+from babelqueue_spark.bindings.rabbitmq.buffer import DeliveryBuffer
 from babelqueue_spark.bindings.rabbitmq.claims import Claims
 from babelqueue_spark.bindings.rabbitmq.client import Done, RabbitClient
-from babelqueue_spark.bindings.rabbitmq.inbox import Inbox
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 from babelqueue_spark.bindings.rabbitmq.publishing import LONGEST_DELAY, Publisher
 from babelqueue_spark.bindings.rabbitmq.queues import Queues
@@ -65,15 +65,15 @@ class RabbitBinding(Binding):
         count, size, until = 0, 0, time.monotonic() + _LONGEST_CLAIM
         while count < messages and (size < max_bytes or not count) and (ready := self.backlog(queue)):
             window = self._window(messages - count, max_bytes - size)
-            with self._client.consuming(queue, window) as inbox:
-                full = self._fill(inbox, queue, window, max_bytes - size, ready, until)
-            sizes = [len(body) for _, body, *_ in inbox.messages]
+            with self._client.consuming(queue, window) as buffer:
+                full = self._fill(buffer, queue, window, max_bytes - size, ready, until)
+            sizes = [len(body) for _, body, *_ in buffer.messages]
             taken = fitting(sizes, max_bytes - size, least=0 if count else 1)
             size += sum(sizes[:taken])
-            self._hold(inbox)
-            claimed.append(inbox.deliveries(taken))
+            self._hold(buffer)
+            claimed.append(buffer.deliveries(taken))
             count += taken
-            if surplus := inbox.messages[taken:]:
+            if surplus := buffer.messages[taken:]:
                 self._settle([tag for tag, *_ in surplus], give_back=True)
             if count:
                 self._average = size / count
@@ -123,30 +123,32 @@ class RabbitBinding(Binding):
         expected = int(max_bytes / max(self._average, 1.0))
         return max(1, min(messages, expected, _LARGEST_WINDOW))
 
-    def _fill(self, inbox: Inbox, queue: str, window: int, max_bytes: int, ready: int, until: float) -> bool:
+    def _fill(
+        self, buffer: DeliveryBuffer, queue: str, window: int, max_bytes: int, ready: int, until: float
+    ) -> bool:
         """Wait until the window is full (true), or the queue is dry, others have the rest, or it is late."""
         seen, stalled_at = 0, 0.0
-        while not inbox.cancelled:
-            inbox.wait(min(window, len(inbox.messages) + ready), max_bytes, _QUIET_SECONDS, until)
-            if len(inbox.messages) >= window or inbox.size >= max_bytes:
+        while not buffer.cancelled:
+            buffer.wait(min(window, len(buffer.messages) + ready), max_bytes, _QUIET_SECONDS, until)
+            if len(buffer.messages) >= window or buffer.size >= max_bytes:
                 return True
-            if len(inbox.messages) > seen or not stalled_at:
-                seen, stalled_at = len(inbox.messages), time.monotonic() + _STALLED_SECONDS
+            if len(buffer.messages) > seen or not stalled_at:
+                seen, stalled_at = len(buffer.messages), time.monotonic() + _STALLED_SECONDS
             ready = self.backlog(queue)
             if not ready or time.monotonic() > min(stalled_at, until):
                 return False
         return False
 
-    def _hold(self, inbox: Inbox) -> None:
+    def _hold(self, buffer: DeliveryBuffer) -> None:
         """Remember what came. With a channel its claims are gone, and may have come again on the next one."""
-        former, self._claims = self._claims, inbox.claims
-        if inbox.claims is not self._client.claims or (former is not inbox.claims and former):
+        former, self._claims = self._claims, buffer.claims
+        if buffer.claims is not self._client.claims or (former is not buffer.claims and former):
             self._claims = Claims()
             raise BrokerError(
                 f"RabbitMQ at {self._options.address}: the connection was lost while messages were claimed: "
                 "they are back in the queue, and read when the task is repeated"
             )
-        self._claims.hold(tag for tag, *_ in inbox.messages)
+        self._claims.hold(tag for tag, *_ in buffer.messages)
 
     def _settle_claimed(self, claimed: pa.RecordBatch, *, give_back: bool) -> pa.BooleanArray:
         """Acknowledge or give back; true where that has reached the server."""

@@ -21,8 +21,8 @@ from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.channel import Channel
 
 from babelqueue_spark.bindings.advice import Advice, denied, failed, full, not_found, too_large, unreachable
+from babelqueue_spark.bindings.rabbitmq.buffer import DeliveryBuffer
 from babelqueue_spark.bindings.rabbitmq.claims import Claims
-from babelqueue_spark.bindings.rabbitmq.inbox import Inbox
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 
 _POLL_SECONDS = 1.0
@@ -83,7 +83,7 @@ class RabbitClient:
         self._connection: SelectConnection | None = None
         self._channel: Channel | None = None
         self._awaited: Future[Any] | None = None
-        self._inbox: Inbox | None = None
+        self._buffer: DeliveryBuffer | None = None
         self._reason: BaseException | None = None
 
     def call(self, action: Action) -> Any:
@@ -124,35 +124,35 @@ class RabbitClient:
             return self._ask(aside)
 
     @contextmanager
-    def consuming(self, queue: str, prefetch: int) -> Iterator[Inbox]:
-        """An inbox into which at most `prefetch` messages of the queue come."""
+    def consuming(self, queue: str, prefetch: int) -> Iterator[DeliveryBuffer]:
+        """A buffer into which at most `prefetch` messages of the queue come."""
         tag = uuid.uuid4().hex
 
         def consume(channel: Channel, done: Done) -> None:
             assert self.claims is not None
-            self._inbox = inbox = Inbox(self.claims)
+            self._buffer = buffer = DeliveryBuffer(self.claims)
             channel.basic_qos(
                 prefetch_count=prefetch,
                 callback=lambda _: channel.basic_consume(
-                    queue, inbox.receive, consumer_tag=tag, callback=lambda _: done(inbox)
+                    queue, buffer.receive, consumer_tag=tag, callback=lambda _: done(buffer)
                 ),
             )
 
         def cancel(channel: Channel, done: Done) -> None:
             # The server may have cancelled it meanwhile, and pika would not answer.
-            if inbox.cancelled:
+            if buffer.cancelled:
                 done()
             else:
                 channel.basic_cancel(tag, done)
 
-        inbox = self.call(consume)
+        buffer = self.call(consume)
         try:
             with self._explained():
-                yield inbox
-            if not inbox.cancelled:
+                yield buffer
+            if not buffer.cancelled:
                 self.call(cancel)
         finally:
-            self._inbox = None
+            self._buffer = None
 
     def close(self) -> None:
         """Close the connection; idempotent. What is claimed goes back to its queue."""
@@ -233,14 +233,14 @@ class RabbitClient:
         self._lost(reason)
 
     def _consumer_cancelled(self, _: Any) -> None:
-        if self._inbox is not None:
-            self._inbox.end(None)
+        if self._buffer is not None:
+            self._buffer.end(None)
 
     def _lost(self, reason: BaseException) -> None:
         self.claims = None
         self._reason = reason
-        if self._inbox is not None:
-            self._inbox.end(reason)
+        if self._buffer is not None:
+            self._buffer.end(reason)
         self._fail(reason)
 
     def _fail(self, reason: BaseException) -> None:

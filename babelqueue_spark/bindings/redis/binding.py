@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from babelqueue_spark.bindings.batches import empty_deliveries, total_bytes
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
-from babelqueue_spark.bindings.redis.client import Server
+from babelqueue_spark.bindings.redis.client import RedisClient
 from babelqueue_spark.bindings.redis.layouts import SCRIPT_MESSAGES, DefaultLayout, LaravelLayout, parts
 from babelqueue_spark.bindings.redis.options import RedisOptions
 
@@ -41,8 +41,8 @@ class RedisBinding(Binding):
     def __init__(self, config: BindingConfig, *, clock: Callable[[], float] = time.time) -> None:
         super().__init__(config)
         options = RedisOptions.parse(config)
-        self._server = Server(options)
-        self.layout = (LaravelLayout if options.laravel else DefaultLayout)(self._server, options, clock)
+        self._client = RedisClient(options)
+        self.layout = (LaravelLayout if options.laravel else DefaultLayout)(self._client, options, clock)
         self.capabilities = replace(self.capabilities, headers=self.layout.headers)
         # Deadlines are whole seconds, counted from the second that has begun.
         self.lease = math.inf if options.visibility is None else max(0.0, options.visibility - 1.0)
@@ -88,7 +88,7 @@ class RedisBinding(Binding):
 
     def close(self) -> None:
         """Close the connection."""
-        self._server.close()
+        self._client.close()
 
     @classmethod
     def dead_letter_name(cls, queue: str, style: DeadLetterStyle) -> str:

@@ -56,7 +56,7 @@ _ADVICE: tuple[tuple[type[exceptions.RedisError] | None, str, Advice], ...] = (
 )
 
 
-class Server:
+class RedisClient:
     """A connection made at the first command, in the process that needs it."""
 
     def __init__(self, options: RedisOptions) -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.batches import deliveries
-from babelqueue_spark.bindings.redis.client import Server
+from babelqueue_spark.bindings.redis.client import RedisClient
 from babelqueue_spark.bindings.redis.frames import SENTINEL, frame, unframe
 from babelqueue_spark.bindings.redis.options import RedisOptions
 
@@ -38,8 +38,8 @@ class Layout(ABC):
     headers: bool
     migration_limit = MIGRATION_LIMIT
 
-    def __init__(self, server: Server, options: RedisOptions, clock: Callable[[], float]) -> None:
-        self._server = server
+    def __init__(self, client: RedisClient, options: RedisOptions, clock: Callable[[], float]) -> None:
+        self._client = client
         self._options = options
         self._clock = clock
 
@@ -79,7 +79,7 @@ class Layout(ABC):
         """Messages that are ready, due or lapsed."""
         now = self._now()
         return sum(
-            self._server.ask(
+            self._client.ask(
                 ("LLEN", self.ready(queue)),
                 ("ZCOUNT", self.delayed(queue), "-inf", now),
                 ("ZCOUNT", self.claims(queue), "-inf", now if self._recovers else "-inf"),
@@ -93,7 +93,7 @@ class Layout(ABC):
 
     def peek(self, queue: str, offset: int) -> list[bytes]:
         """Stored elements of the ready list, which stay there."""
-        stored: list[bytes] = self._server.run(
+        stored: list[bytes] = self._client.run(
             "browse", [self.ready(queue)], [offset, SCRIPT_MESSAGES, SCRIPT_BYTES]
         )
         return stored
@@ -146,7 +146,7 @@ class DefaultLayout(Layout):
         if self._options.reclaim_idle is not None:
             self.reclaim(queue, self._options.reclaim_idle)
         token = secrets.token_hex(8).encode()
-        stored = self._server.run(
+        stored = self._client.run(
             "default_claim",
             [self.ready(queue), self.processing(queue), self.claims(queue), self.delayed(queue)],
             [self._now(), self._deadline(), token, messages, max_bytes, least, self.migration_limit],
@@ -182,7 +182,7 @@ class DefaultLayout(Layout):
     def settle(self, queue: str, claimed: pa.RecordBatch, *, give_back: bool) -> pa.BooleanArray:
         """By deadline member: whoever still has it holds the message."""
         keys = [self.processing(queue), self.claims(queue)] + [self.ready(queue)] * give_back
-        return _mask(self._server.run("default_settle", keys, _members(claimed)))
+        return _mask(self._client.run("default_settle", keys, _members(claimed)))
 
     def _acknowledge_runs(self, queue: str, claimed: pa.RecordBatch) -> list[tuple[int, int]]:
         """The rows, from and up to, that were acknowledged as runs."""
@@ -192,7 +192,7 @@ class DefaultLayout(Layout):
         args = []
         for first, end in runs:
             args += [end - first, *_members(claimed.take([first, end - 1]))]
-        digits = self._server.run("default_settle_runs", [self.processing(queue), self.claims(queue)], args)
+        digits = self._client.run("default_settle_runs", [self.processing(queue), self.claims(queue)], args)
         return [run for run, digit in zip(runs, digits, strict=True) if digit == ord("1")]
 
     def publish(self, queue: str, messages: pa.RecordBatch, idempotency_key: str | None) -> int:
@@ -203,7 +203,7 @@ class DefaultLayout(Layout):
             pairs = zip(stored, headers.to_pylist(), strict=True)
             stored = [frame(body, dict(entries or ())) for body, entries in pairs]
         return int(
-            self._server.run(
+            self._client.run(
                 "default_publish",
                 [self.ready(queue), self.delayed(queue), *self._published(queue, idempotency_key)],
                 [KEY_SECONDS, secrets.token_hex(8), *self._publication(stored, messages)],
@@ -217,14 +217,14 @@ class DefaultLayout(Layout):
 
     def unowned(self, queue: str) -> int:
         """Messages in flight without a deadline, which only the program that took them can settle."""
-        in_flight, claimed = self._server.ask(("LLEN", self.processing(queue)), ("ZCARD", self.claims(queue)))
+        in_flight, claimed = self._client.ask(("LLEN", self.processing(queue)), ("ZCARD", self.claims(queue)))
         return max(0, int(in_flight) - int(claimed))
 
     def reclaim(self, queue: str, idle: float) -> int:
         """Give back messages in flight that have been seen without a deadline for `idle` seconds."""
         processing = self.processing(queue)
         return int(
-            self._server.run(
+            self._client.run(
                 "default_reclaim",
                 [queue, processing, self.claims(queue), f"{processing}:seen", f"{processing}:looked"],
                 [self._clock(), idle, max(1, math.floor(idle / 10))],
@@ -251,7 +251,7 @@ class LaravelLayout(Layout):
 
     def claim(self, queue: str, messages: int, max_bytes: int, least: int) -> pa.RecordBatch:
         """Deliveries whose receipts are reserved members, empty where that is the body itself."""
-        bodies, members = self._server.run(
+        bodies, members = self._client.run(
             "laravel_claim",
             [self.ready(queue), self._notify(queue), self.claims(queue), self.delayed(queue)],
             [
@@ -278,13 +278,13 @@ class LaravelLayout(Layout):
         if give_back:
             keys += [self.ready(queue), self._notify(queue)]
             args += _values(bodies)
-        return _mask(self._server.run("laravel_settle", keys, args))
+        return _mask(self._client.run("laravel_settle", keys, args))
 
     def publish(self, queue: str, messages: pa.RecordBatch, idempotency_key: str | None) -> int:
         """Bodies; this layout has no place for headers."""
         stored = _values(messages.column("body"))
         return int(
-            self._server.run(
+            self._client.run(
                 "laravel_publish",
                 [
                     self.ready(queue),

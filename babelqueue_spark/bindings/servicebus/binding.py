@@ -23,7 +23,7 @@ from babelqueue_spark.bindings.batches import counted_attempts, fitting
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
 from babelqueue_spark.bindings.servicebus.client import PAGE, Link, ServiceBusLinks, is_dead_letter_queue
 from babelqueue_spark.bindings.servicebus.messages import (
-    Entry,
+    LabelledMessage,
     UnsendableError,
     body,
     claim_of,
@@ -289,14 +289,14 @@ class ServiceBusBinding(Binding):
             if not held.unsettled:
                 self._end(queue, held)
 
-    def _batches(self, made: Iterable[Entry], queue: str) -> list[ServiceBusMessageBatch]:
+    def _batches(self, made: Iterable[LabelledMessage], queue: str) -> list[ServiceBusMessageBatch]:
         """The messages by key, in as few batches as their size allows; made before the first is sent."""
-        by_key: dict[str | None, list[Entry]] = defaultdict(list)
+        by_key: dict[str | None, list[LabelledMessage]] = defaultdict(list)
         for entry in made:
             by_key[entry.message.session_id].append(entry)
         return [batch for group in by_key.values() for batch in self._split(group, queue)]
 
-    def _entries(self, queue: str, messages: pa.RecordBatch) -> list[Entry]:
+    def _entries(self, queue: str, messages: pa.RecordBatch) -> list[LabelledMessage]:
         session = (self._options.session_id or queue) if self._options.sessions else None
         try:
             return entries(messages, session)
@@ -307,7 +307,7 @@ class ServiceBusBinding(Binding):
         """Bytes of the largest batch, and so of the largest message."""
         return self._links.sender(queue).create_message_batch().max_size_in_bytes - _UNMEASURED
 
-    def _split(self, group: Iterable[Entry], queue: str) -> Iterator[ServiceBusMessageBatch]:
+    def _split(self, group: Iterable[LabelledMessage], queue: str) -> Iterator[ServiceBusMessageBatch]:
         sender, limit = self._links.sender(queue), self._limit(queue)
         batch = sender.create_message_batch(limit)
         for entry in group:
@@ -355,7 +355,7 @@ def _sequence(message: ServiceBusReceivedMessage) -> int:
     return number
 
 
-def _added(batch: ServiceBusMessageBatch, entry: Entry) -> bool:
+def _added(batch: ServiceBusMessageBatch, entry: LabelledMessage) -> bool:
     """Whether the message still fits into the batch, which then has it."""
     try:
         batch.add_message(entry.message)

@@ -30,7 +30,7 @@ class UnsendableError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LabelledMessage:
     """A message to send, and what errors call it."""
 
     message: ServiceBusMessage
@@ -50,7 +50,7 @@ class _Projection:
     attempts: int | None
 
 
-def entries(messages: pa.RecordBatch, session: str | None) -> list[Entry]:
+def entries(messages: pa.RecordBatch, session: str | None) -> list[LabelledMessage]:
     """An entry for each message; `UnsendableError` for the first that cannot be sent.
 
     `session` is that of messages without a key, where all need one.
@@ -77,7 +77,7 @@ def entries(messages: pa.RecordBatch, session: str | None) -> list[Entry]:
         )
         if delay and delay > 0:
             message.scheduled_enqueue_time_utc = _later(now, delay, label)
-        made.append(Entry(message, label))
+        made.append(LabelledMessage(message, label))
     return made
 
 

@@ -32,7 +32,7 @@ from sqlalchemy.exc import IntegrityError
 from babelqueue_spark.bindings.batches import deliveries, envelopes_of, fitting
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
 from babelqueue_spark.bindings.sql import times
-from babelqueue_spark.bindings.sql.client import Database
+from babelqueue_spark.bindings.sql.client import SqlClient
 from babelqueue_spark.bindings.sql.options import SqlOptions
 from babelqueue_spark.bindings.sql.tables import REASON_LENGTH, TRACE_LENGTH, URN_LENGTH, Tables
 from babelqueue_spark.envelope import decode
@@ -72,7 +72,7 @@ class SqlBinding(Binding):
         super().__init__(config)
         options = SqlOptions.parse(config)
         self._tables = Tables(options.table, options.failed_table)
-        self._database = Database(options.url, self._tables.metadata)
+        self._client = SqlClient(options.url, self._tables.metadata)
         self._zone = options.time_zone
         self._retry_after = options.retry_after
         self._clock = clock
@@ -83,17 +83,17 @@ class SqlBinding(Binding):
         """Rows that are due and not reserved, or whose reservation lapsed: a scan of the reserve index."""
         table = self._table(queue)
         ready = (*self._named(table, queue), *self._ready(queue, self._clock()))
-        with self._database.reading() as connection:
+        with self._client.reading() as connection:
             return connection.execute(select(func.count()).select_from(table).where(*ready)).scalar_one()
 
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
         """By setting `reserved_at`, in the order of the reserve index: when due, then as published."""
         if _is_failed(queue):
             raise BrokerError(
-                f"{self._database.address}: queue '{queue}' is in the failed table, which has no reservation "
+                f"{self._client.address}: queue '{queue}' is in the failed table, which has no reservation "
                 "columns: read it with spark.read, and redrive its messages"
             )
-        return self._database.write(lambda connection: self._claimed(connection, queue, messages, max_bytes))
+        return self._client.write(lambda connection: self._claimed(connection, queue, messages, max_bytes))
 
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
         """Rows that still carry the `reserved_at` of the claim; rows of the failed table by id alone."""
@@ -117,12 +117,12 @@ class SqlBinding(Binding):
                 connection.execute(insert(self._table(queue)), rows)
             return len(rows)
 
-        return self._database.write(append)
+        return self._client.write(append)
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
         """By id, up to the newest row at the start; receipts only for the failed table."""
         table, seen = self._table(queue), 0
-        with self._database.reading() as connection:
+        with self._client.reading() as connection:
             newest = connection.scalar(select(func.max(table.c.id))) or 0
         while seen < newest:
             rows, seen = self._browsed(queue, seen, newest)
@@ -130,7 +130,7 @@ class SqlBinding(Binding):
 
     def close(self) -> None:
         """Close the connection."""
-        self._database.close()
+        self._client.close()
 
     def claimable(self, queue: str) -> bool:
         """Not in the failed table, which has no reservation columns."""
@@ -155,7 +155,7 @@ class SqlBinding(Binding):
         )
 
     def _named(self, table: Table, queue: str) -> tuple[ColumnElement[bool], ...]:
-        return self._database.dialect.named(table.c.queue, _original(queue))
+        return self._client.dialect.named(table.c.queue, _original(queue))
 
     def _claimed(self, connection: Connection, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
         jobs, seconds = self._tables.jobs, self._clock()
@@ -166,19 +166,19 @@ class SqlBinding(Binding):
         rows = self._taken(connection, jobs, wanted, messages, max_bytes)
         reserved_at = times.written(seconds, self._zone)
         ids = [row[0] for row in rows]
-        self._database.change(connection, update(jobs).values(reserved_at=reserved_at), ids)
+        self._client.change(connection, update(jobs).values(reserved_at=reserved_at), ids)
         return self._received(rows, [f"{reserved_at} {row}".encode() for row in ids])
 
     def _browsed(self, queue: str, seen: int, newest: int) -> tuple[list[Any], int]:
         """Rows after `seen`, and the id up to which there are no others."""
-        table, dialect = self._table(queue), self._database.dialect
+        table, dialect = self._table(queue), self._client.dialect
         wanted = (
             dialect.named_aside(table.c.queue, _original(queue)),
             table.c.id > seen,
             table.c.id <= newest,
         )
         ready = select(table.c.id).where(*wanted, *self._ready(queue, self._clock())).order_by(table.c.id)
-        with self._database.reading() as connection:
+        with self._client.reading() as connection:
             rows = self._taken(connection, table, ready, _BROWSE_ROWS, _BROWSE_BYTES)
         there = [row for row in rows if row[1] is not None]  # others may have taken some meanwhile
         return there, rows[-1][0] if rows else newest
@@ -191,7 +191,7 @@ class SqlBinding(Binding):
         A payload above the mean that the limits allow comes by a second statement, so that what is fetched
         stays within `max_bytes`, or is one payload.
         """
-        dialect = self._database.dialect
+        dialect = self._client.dialect
         size, payload = dialect.size(table.c.payload), dialect.payload(table.c.payload)
         small = case((size <= max_bytes // rows, payload), else_=null())
         reserved = table.c.reserved_at.is_not(None) if "reserved_at" in table.c else null()
@@ -200,7 +200,7 @@ class SqlBinding(Binding):
         listed = connection.execute(selected).all()
         found = listed[: fitting([row[1] for row in listed], max_bytes)]
         large = [row[0] for row in found if row[2] is None]
-        payloads = self._database.payloads(connection, table, large)
+        payloads = self._client.payloads(connection, table, large)
         return [
             (row, payloads.get(row) if body is None else body, created_at, claimed)
             for row, _, body, created_at, claimed in found
@@ -226,12 +226,12 @@ class SqlBinding(Binding):
         def settle(connection: Connection) -> set[_Claim]:
             held: set[_Claim] = set()
             for reserved_at, ids in _by_time(claims).items():
-                ours = [self._database.dialect.held(table.c.reserved_at, reserved_at)] if reserved_at else []
-                changed = self._database.changed(connection, change(table), ids, *ours)
+                ours = [self._client.dialect.held(table.c.reserved_at, reserved_at)] if reserved_at else []
+                changed = self._client.changed(connection, change(table), ids, *ours)
                 held.update((reserved_at, row) for row in changed)
             return held
 
-        held = self._database.write(settle)
+        held = self._client.write(settle)
         return pa.array([claim in held for claim in claims], pa.bool_())
 
     def _is_new(self, connection: Connection, idempotency_key: str) -> bool:
@@ -280,10 +280,10 @@ class SqlBinding(Binding):
 
     def _stored(self, body: bytes, row: int, rows: int) -> str | bytes:
         try:
-            return self._database.dialect.stored(body)
+            return self._client.dialect.stored(body)
         except ValueError as reason:
             raise BrokerError(
-                f"{self._database.address}: message {row + 1} of {rows} {reason}, which its tables cannot "
+                f"{self._client.address}: message {row + 1} of {rows} {reason}, which its tables cannot "
                 "hold; nothing was published: write such bytes as base64 in the JSON, or use another broker"
             ) from None
 

@@ -105,7 +105,7 @@ _ADVICE = (
 )
 
 
-class Database:
+class SqlClient:
     """A connection made at the first use, in the process that needs it; errors that say what to do."""
 
     def __init__(self, url: URL, metadata: MetaData) -> None:

@@ -17,7 +17,7 @@ from babelqueue_spark.bindings.batches import counted_attempts, fitting
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
 from babelqueue_spark.bindings.sqs.client import BATCH, OverLimitError, SqsClient, is_fifo, short_name
 from babelqueue_spark.bindings.sqs.messages import (
-    Entry,
+    RequestEntry,
     Target,
     UnsendableError,
     batches,
@@ -151,7 +151,7 @@ class SqsBinding(Binding):
             raise self._sqs.error(str(error), queue) from None
         url = self._sqs.url(queue)
 
-        def send(lane: Sequence[Entry]) -> None:
+        def send(lane: Sequence[RequestEntry]) -> None:
             for batch in batches(lane, BATCH, options.max_message_bytes):
                 self._send(url, batch)
 
@@ -223,7 +223,7 @@ class SqsBinding(Binding):
 
         self._sqs.each(release, _tens(range(len(handles))))
 
-    def _send(self, url: str, batch: Sequence[Entry]) -> None:
+    def _send(self, url: str, batch: Sequence[RequestEntry]) -> None:
         refused = self._sqs.batch("send_message_batch", url, [entry.request for entry in batch])
         if refused:
             reasons = [
@@ -297,9 +297,9 @@ def _tens(rows: Sequence[int]) -> list[Sequence[int]]:
     return [rows[first : first + BATCH] for first in range(0, len(rows), BATCH)]
 
 
-def _lanes(made: Sequence[Entry], count: int, *, by_group: bool) -> list[list[Entry]]:
+def _lanes(made: Sequence[RequestEntry], count: int, *, by_group: bool) -> list[list[RequestEntry]]:
     """The entries, dealt to senders that work side by side; a message group stays with one of them."""
-    lanes: list[list[Entry]] = [[] for _ in range(count)]
+    lanes: list[list[RequestEntry]] = [[] for _ in range(count)]
     lane_of: dict[str, int] = {}
     for row, entry in enumerate(made):
         group = entry.request["MessageGroupId"] if by_group else str(row // BATCH)

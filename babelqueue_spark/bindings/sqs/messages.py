@@ -36,7 +36,7 @@ class UnsendableError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RequestEntry:
     """A message to send: the entry of the request, its bytes as SQS counts them, and what errors call it."""
 
     request: dict[str, Any]
@@ -63,7 +63,7 @@ class Target:
     max_bytes: int
 
 
-def entries(messages: pa.RecordBatch, target: Target) -> list[Entry]:
+def entries(messages: pa.RecordBatch, target: Target) -> list[RequestEntry]:
     """An entry for each message; `UnsendableError` for the first that cannot be sent."""
     bodies = messages.column("body")
     envelopes = envelopes_of(messages)
@@ -88,7 +88,7 @@ def entries(messages: pa.RecordBatch, target: Target) -> list[Entry]:
         attributes, size = _attributes(shown, headers or (), target.max_bytes - len(body), dropped)
         if attributes:
             request["MessageAttributes"] = attributes
-        made.append(Entry(request, len(body) + size, label))
+        made.append(RequestEntry(request, len(body) + size, label))
     if dropped:
         logger.warning(
             "queue %s: headers were left out that SQS cannot carry (at most %d attributes, names of letters, "
@@ -132,9 +132,9 @@ def projections(envelopes: pa.RecordBatch) -> Iterator[Sequence[_Attribute]]:
         yield [(*name, value) for name, value in zip(names, values, strict=True)]
 
 
-def batches(entries: Iterable[Entry], most: int, max_bytes: int) -> Iterator[list[Entry]]:
+def batches(entries: Iterable[RequestEntry], most: int, max_bytes: int) -> Iterator[list[RequestEntry]]:
     """The entries in order, as many at once as a request can hold."""
-    batch: list[Entry] = []
+    batch: list[RequestEntry] = []
     size = 0
     for entry in entries:
         if batch and (len(batch) == most or size + entry.size > max_bytes):
