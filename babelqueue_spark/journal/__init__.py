@@ -5,16 +5,19 @@ from babelqueue_spark.journal.journal import Journal, State
 from babelqueue_spark.journal.segments import (
     CLOCK_SKEW,
     AckRecord,
+    FromQueue,
     Identities,
     Segment,
     SegmentContent,
     SegmentState,
+    names_of,
 )
 from babelqueue_spark.journal.stores import FsspecStore, LocalStore, Store, open_store
 
 __all__ = [
     "CLOCK_SKEW",
     "AckRecord",
+    "FromQueue",
     "FsspecStore",
     "Identities",
     "Journal",
@@ -24,6 +27,7 @@ __all__ = [
     "SegmentState",
     "State",
     "Store",
+    "names_of",
     "open_store",
 ]
 

@@ -28,10 +28,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from babelqueue_spark.errors import JournalError, JournalMissingError, JournalTakenOverError
-from babelqueue_spark.journal.segments import SILENT_RECORD, Identities, Segment, encode, folder_of
+from babelqueue_spark.journal.segments import SILENT_RECORD, Identities, Segment, encode, folder_of, names_of
 from babelqueue_spark.journal.stores import open_store
 
-FORMAT = 1
+FORMAT = 2
 REDELIVERY_MEMORY = 3600.0
 """Seconds for which a message that may still be redelivered is remembered after its batch was committed."""
 
@@ -179,7 +179,7 @@ class Journal:
         for segment in self._segments(after, batch):
             content = segment.read() if segment.place != (batch, partition) else None
             if content is not None and content.lapses_at >= moment:
-                found.update(content.names(content.fresh, identities))
+                found.update(names_of(content.fresh, identities))
         return found
 
     def _segments(self, after: int, batch: int, *, telling: bool = False) -> Iterator[Segment]:

@@ -18,6 +18,9 @@ from babelqueue_spark.journal.stores import Store
 CLOCK_SKEW = 5.0
 """Seconds by which the clocks of two hosts may differ before a lapsed claim is taken for a live one."""
 
+FromQueue = tuple[str, pa.RecordBatch]
+"""Deliveries, with the queue that they were claimed from."""
+
 Identities = Callable[[str, pa.RecordBatch], list[str]]
 """Give each delivery of a queue the name that its redeliveries have, and no message of another queue has."""
 
@@ -50,37 +53,36 @@ class SegmentContent:
     """What one partition claimed, as its segment keeps it.
 
     Attributes:
-        queue: where it was claimed.
-        claimed: all deliveries.
+        claimed: all deliveries, with the queue of each batch.
         redelivered: for each batch a mask; true for redeliveries of messages that are journalled elsewhere.
         lapses_at: epoch seconds; before them the broker cannot have delivered the messages to anybody else.
     """
 
-    queue: str
-    claimed: Sequence[pa.RecordBatch]
+    claimed: Sequence[FromQueue]
     redelivered: Sequence[pa.BooleanArray]
     lapses_at: float
 
     @property
-    def fresh(self) -> list[pa.RecordBatch]:
+    def fresh(self) -> list[FromQueue]:
         """The deliveries that become rows."""
         return self._chosen([pc.invert(mask) for mask in self.redelivered])
 
     @property
-    def redeliveries(self) -> list[pa.RecordBatch]:
+    def redeliveries(self) -> list[FromQueue]:
         """The deliveries whose rows come from another segment."""
         return self._chosen(self.redelivered)
 
-    def names(self, batches: Iterable[pa.RecordBatch], identities: Identities) -> Counter[str]:
-        """Count the identities of some of the deliveries."""
-        return Counter(name for batch in batches for name in identities(self.queue, batch))
-
-    def _chosen(self, masks: Iterable[pa.BooleanArray]) -> list[pa.RecordBatch]:
+    def _chosen(self, masks: Iterable[pa.BooleanArray]) -> list[FromQueue]:
         chosen = [
-            batch if mask.true_count == batch.num_rows else batch.filter(mask)
-            for batch, mask in zip(self.claimed, masks, strict=True)
+            (queue, batch if mask.true_count == batch.num_rows else batch.filter(mask))
+            for (queue, batch), mask in zip(self.claimed, masks, strict=True)
         ]
-        return [batch for batch in chosen if batch.num_rows]
+        return [(queue, batch) for queue, batch in chosen if batch.num_rows]
+
+
+def names_of(parts: Iterable[FromQueue], identities: Identities) -> Counter[str]:
+    """Count the identities of deliveries."""
+    return Counter(name for queue, batch in parts for name in identities(queue, batch))
 
 
 @dataclass(frozen=True)
@@ -88,12 +90,12 @@ class AckRecord:
     """What an acknowledge of a segment recorded.
 
     Attributes:
-        claimed: how many messages were claimed.
+        claimed: how many messages were claimed, by queue, in the order of the plan.
         unacknowledged: identity → how often the broker may deliver that message again.
         redelivered: identity → how many deliveries were recognised as redeliveries of that message.
     """
 
-    claimed: int
+    claimed: list[int]
     unacknowledged: Counter[str]
     redelivered: Counter[str]
 
@@ -112,8 +114,8 @@ class AckRecord:
         return _difference(self.unacknowledged, self.redelivered)
 
 
-SILENT_RECORD = len(AckRecord(99_999, Counter(), Counter()).to_json())
-"""Bytes of a record that says nothing but how much was claimed, at most; one identity makes it longer."""
+SILENT_RECORD = len(AckRecord([99_999], Counter(), Counter()).to_json())
+"""Most bytes of a record that says nothing but how much one queue gave."""
 
 
 class Segment:
@@ -140,20 +142,22 @@ class Segment:
         file = self._store.read_arrow(f"{self._stem}.arrow")
         if file is None:
             return None
+        queues = json.loads(file.metadata[b"queues"])
         claimed = [batch.drop_columns([_REDELIVERED_COLUMN]) for batch in file.batches]
         redelivered = [batch.column(_REDELIVERED_COLUMN) for batch in file.batches]
         return SegmentContent(
-            file.metadata[b"queue"].decode(), claimed, redelivered, float(file.metadata[b"lapses_at"])
+            list(zip(queues, claimed, strict=True)), redelivered, float(file.metadata[b"lapses_at"])
         )
 
     def write(self, content: SegmentContent, schema: pa.Schema) -> bool:
         """Journal what was claimed (batches of `schema`), whole and durable; False if another was first."""
         writer_id = uuid.uuid4().hex
-        metadata = {"queue": content.queue, "lapses_at": repr(content.lapses_at), "writer": writer_id}
+        queues = json.dumps([queue for queue, _ in content.claimed])
+        metadata = {"queues": queues, "lapses_at": repr(content.lapses_at), "writer": writer_id}
         schema = schema.append(pa.field(_REDELIVERED_COLUMN, pa.bool_())).with_metadata(metadata)
         batches = (
             pa.RecordBatch.from_arrays([*batch.columns, mask], schema=schema)
-            for batch, mask in zip(content.claimed, content.redelivered, strict=True)
+            for (_, batch), mask in zip(content.claimed, content.redelivered, strict=True)
         )
         created = self._store.create_arrow(f"{self._stem}.arrow", batches, schema)
         # A store may answer a request it repeated by itself with "exists", though the file is ours.
@@ -172,9 +176,9 @@ class Segment:
         return self._store.read(f"{self._stem}.ack") is not None
 
     def mark_acknowledged(
-        self, claimed: int, unacknowledged: Iterable[str] = (), redelivered: Iterable[str] = ()
+        self, claimed: list[int], unacknowledged: Iterable[str] = (), redelivered: Iterable[str] = ()
     ) -> None:
-        """Record the acknowledge of `claimed` messages.
+        """Record the acknowledge of what was claimed, so many messages from each queue of the plan.
 
         The broker may deliver the `unacknowledged` again; the `redelivered` were such redeliveries. Two
         attempts may both acknowledge: a message is unacknowledged only if neither could remove it.
@@ -200,8 +204,8 @@ class Segment:
         if content is None:
             return Counter()
         lapsed = content.lapses_at < now + CLOCK_SKEW
-        expected = content.names(content.claimed if lapsed else [], identities)
-        return _difference(expected, content.names(content.redeliveries, identities))
+        expected = names_of(content.claimed if lapsed else [], identities)
+        return _difference(expected, names_of(content.redeliveries, identities))
 
 
 def _difference(left: Counter[str], right: Counter[str]) -> Counter[str]:

@@ -111,13 +111,17 @@ def check_data(wanted: DataType) -> None:
 
 
 def to_rows(
-    deliveries: pa.RecordBatch, queue: str, binding: BaseBinding, wanted: StructType, allow_list_data: bool
+    deliveries: pa.RecordBatch,
+    queue: str | pa.Array,
+    binding: BaseBinding,
+    wanted: StructType,
+    allow_list_data: bool,
 ) -> pa.RecordBatch:
     """Turn deliveries into the wanted columns, one row each, in Spark's Arrow types.
 
     Args:
         deliveries: a `DELIVERIES` batch.
-        queue: the queue it was read from.
+        queue: the queue it was read from, or that of each row.
         binding: gives the rule for attempts; it is not connected here.
         wanted: a schema that passed `check_schema`.
         allow_list_data: read PHP's `"data":[]` as an empty object.
@@ -127,7 +131,7 @@ def to_rows(
     arrays = []
     for field in schema:
         if field.name == "queue":
-            array = pa.repeat(pa.scalar(queue), deliveries.num_rows)
+            array = pa.repeat(pa.scalar(queue), deliveries.num_rows) if isinstance(queue, str) else queue
         elif field.name == "delivery":
             array = pa.StructArray.from_arrays(
                 [deliveries.column(name) for name in _DELIVERY_FIELDS], fields=list(field.type)

@@ -18,17 +18,26 @@ import pyarrow.compute as pc
 from babelqueue_spark.bindings import DELIVERIES, Binding
 from babelqueue_spark.bindings.batches import total_bytes
 from babelqueue_spark.errors import BabelQueueError, JournalError, JournalMissingError
-from babelqueue_spark.journal import CLOCK_SKEW, Identities, Journal, Segment, SegmentContent, SegmentState
+from babelqueue_spark.journal import (
+    CLOCK_SKEW,
+    FromQueue,
+    Identities,
+    Journal,
+    Segment,
+    SegmentContent,
+    SegmentState,
+    names_of,
+)
 from babelqueue_spark.options import Options
-from babelqueue_spark.source.plan import Claim
+from babelqueue_spark.source.plan import Claim, Share
 
 logger = logging.getLogger(__name__)
 
 _CLAIM_ATTEMPTS = 3
 
 
-def deliveries_of(claim: Claim, options: Options, journal: Journal, binding: Binding) -> list[pa.RecordBatch]:
-    """Return the deliveries of one partition, from the journal or freshly claimed.
+def deliveries_of(claim: Claim, options: Options, journal: Journal, binding: Binding) -> list[FromQueue]:
+    """Return the deliveries of one partition by queue, from the journal or freshly claimed.
 
     What is done depends on where an earlier attempt stopped, as in the README's table of kills:
 
@@ -71,15 +80,15 @@ def _claim_into(
     try:
         written = segment.write(content, DELIVERIES)
     except JournalMissingError:  # the folder of the batch is gone, and nothing was written
-        _release(claim.queue, content.claimed, binding)
+        _release(content.claimed, binding)
         journal.check_shared(claim.journal)
         raise _too_late(claim, journal) from None
     if not written:
-        _release(claim.queue, content.claimed, binding)
+        _release(content.claimed, binding)
         return None
     if journal.state().cleaned >= claim.batch:
         segment.discard()
-        _release(claim.queue, content.claimed, binding)
+        _release(content.claimed, binding)
         raise _too_late(claim, journal)
     return content
 
@@ -89,18 +98,18 @@ def _claim(claim: Claim, options: Options, journal: Journal, binding: Binding) -
     for _ in range(_CLAIM_ATTEMPTS):
         started = time.monotonic()
         lapses_at = time.time() + binding.lease if binding.lease else 0.0
-        claimed: list[pa.RecordBatch] = []
+        claimed: list[FromQueue] = []
         try:
             claimed.extend(_take(claim, options, binding))
             redelivered = _redeliveries(claimed, claim, journal, binding)
         except BaseException:
-            _release(claim.queue, claimed, binding)
+            _release(claimed, binding)
             raise
         if not binding.lease or time.monotonic() - started < binding.lease:
-            return SegmentContent(claim.queue, claimed, redelivered, lapses_at)
-        _release(claim.queue, claimed, binding)
+            return SegmentContent(claimed, redelivered, lapses_at)
+        _release(claimed, binding)
     raise JournalError(
-        f"journal {journal.location}: queue {claim.queue}: claims lapsed {_CLAIM_ATTEMPTS} times before they "
+        f"journal {journal.location}: {claim.queues}: claims lapsed {_CLAIM_ATTEMPTS} times before they "
         "could be journalled: raise visibilityTimeout, or lower maxFetchTime; the messages are in the queue"
     )
 
@@ -112,37 +121,47 @@ def _too_late(claim: Claim, journal: Journal) -> JournalError:
     )
 
 
-def _take(claim: Claim, options: Options, binding: Binding) -> Iterator[pa.RecordBatch]:
-    """Claim up to the bounds of the partition, for at most `maxFetchTime` and half of the lease."""
-    started = time.monotonic()
-    messages, max_bytes = claim.messages, claim.max_bytes
+def _take(claim: Claim, options: Options, binding: Binding) -> Iterator[FromQueue]:
+    """Claim up to the bounds of the partition, for at most `maxFetchTime` and half of the lease.
+
+    Each batch begins with another queue, so that the time does not always end before the same one.
+    """
+    # If a claim lapsed while this task still claims, the task could claim the same message again.
+    longest = binding.lease / 2 if binding.lease else options.max_fetch_time
+    until = time.monotonic() + min(options.max_fetch_time, longest)
+    first = claim.batch % len(claim.shares)
+    for share in claim.shares[first:] + claim.shares[:first]:
+        for batch in _take_share(share, binding):
+            yield share.queue, batch
+            if time.monotonic() > until:
+                return
+
+
+def _take_share(share: Share, binding: Binding) -> Iterator[pa.RecordBatch]:
+    messages, max_bytes = share.messages, share.max_bytes
     while messages > 0 and max_bytes > 0:
-        batch = binding.claim(claim.queue, min(messages, binding.capabilities.claim_batch), max_bytes)
+        batch = binding.claim(share.queue, min(messages, binding.capabilities.claim_batch), max_bytes)
         if not batch.num_rows:
             return
         yield batch
         messages -= batch.num_rows
         max_bytes -= total_bytes(batch)
-        # If a claim lapsed while this task still claims, the task could claim the same message again.
-        longest = binding.lease / 2 if binding.lease else options.max_fetch_time
-        if time.monotonic() - started > min(options.max_fetch_time, longest):
-            return
 
 
 def _redeliveries(
-    claimed: list[pa.RecordBatch], claim: Claim, journal: Journal, binding: Binding
+    claimed: list[FromQueue], claim: Claim, journal: Journal, binding: Binding
 ) -> list[pa.BooleanArray]:
     """Make a mask for each batch, true for messages that are journalled already."""
     known: Counter[str] = Counter()
-    if any(_may_repeat(batch) for batch in claimed):
+    if any(_may_repeat(batch) for _, batch in claimed):
         known = journal.expected_redeliveries(
             claim.committed, claim.batch, claim.index, _identities(binding), now=time.time()
         )
     if not known:
-        return [pa.repeat(pa.scalar(False), batch.num_rows) for batch in claimed]
-    masks = [_known_among(batch, _identities(binding)(claim.queue, batch), known) for batch in claimed]
+        return [pa.repeat(pa.scalar(False), batch.num_rows) for _, batch in claimed]
+    masks = [_known_among(batch, _identities(binding)(queue, batch), known) for queue, batch in claimed]
     count = sum(mask.true_count for mask in masks)
-    logger.info("queue %s: recognised %d redeliveries of journalled messages", claim.queue, count)
+    logger.info("%s: recognised %d redeliveries of journalled messages", claim.queues, count)
     return masks
 
 
@@ -183,21 +202,25 @@ def _acknowledge_and_record(
     connected: bool,
 ) -> None:
     """Acknowledge what the segment holds, and record it there."""
-    unacknowledged = _acknowledge(content, binding, connected=connected)
+    unacknowledged = _acknowledge(content, claim, binding, connected=connected)
     if unacknowledged and 0 < binding.lease < math.inf:
         lapsed_at = content.lapses_at + binding.lease - CLOCK_SKEW
         unacknowledged -= journal.claimed_since(
             lapsed_at, claim.committed, claim.batch, claim.index, _identities(binding)
         )
-    redelivered = content.names(content.redeliveries, _identities(binding))
-    claimed = sum(batch.num_rows for batch in content.claimed)
+    redelivered = names_of(content.redeliveries, _identities(binding))
+    counts = Counter[str]()
+    for queue, batch in content.claimed:
+        counts[queue] += batch.num_rows
     try:
-        segment.mark_acknowledged(claimed, unacknowledged, redelivered)
+        segment.mark_acknowledged(
+            [counts[share.queue] for share in claim.shares], unacknowledged, redelivered
+        )
     except JournalMissingError:  # an attempt of a batch that is finished and cleaned, or the mount is gone
         journal.check_shared(claim.journal)
 
 
-def _acknowledge(content: SegmentContent, binding: Binding, *, connected: bool) -> Counter[str]:
+def _acknowledge(content: SegmentContent, claim: Claim, binding: Binding, *, connected: bool) -> Counter[str]:
     """Acknowledge what is journalled; count the identities of messages that the broker may deliver again.
 
     `connected` is the attempt that claimed. Any other attempt repeats the acknowledge, because the first one
@@ -205,30 +228,31 @@ def _acknowledge(content: SegmentContent, binding: Binding, *, connected: bool) 
     one. Where claims end with the connection, the message may be on its way to another reader by then.
     """
     if not (connected or binding.capabilities.durable_receipts):
-        return content.names(content.claimed, _identities(binding))
-    left: list[pa.RecordBatch] = []
-    for batch in content.claimed:
-        removed = binding.acknowledge(content.queue, batch)
+        return names_of(content.claimed, _identities(binding))
+    left: list[FromQueue] = []
+    for queue, batch in content.claimed:
+        removed = binding.acknowledge(queue, batch)
         live = time.time() < content.lapses_at - CLOCK_SKEW
         if not connected and binding.capabilities.connection_claims:
-            left.append(batch)
+            left.append((queue, batch))
         elif not live and not pc.all(removed).as_py():
-            left.append(batch.filter(pc.invert(removed)))
-    unacknowledged = content.names(left, _identities(binding))
-    if unacknowledged:
+            left.append((queue, batch.filter(pc.invert(removed))))
+    unacknowledged = names_of(left, _identities(binding))
+    if unacknowledged and connected:
         logger.warning(
-            "queue %s: %d messages were journalled, but not acknowledged before their claims lapsed: if they "
+            "%s: %d messages were journalled, but not acknowledged before their claims lapsed: if they "
             "are delivered again they are recognised; raise visibilityTimeout if this happens often",
-            content.queue,
+            claim.queues,
             unacknowledged.total(),
         )
     return unacknowledged
 
 
-def _release(queue: str, claimed: Sequence[pa.RecordBatch], binding: Binding) -> None:
+def _release(claimed: Sequence[FromQueue], binding: Binding) -> None:
     """Release claims; if the broker is out of reach, they lapse when their lease ends."""
-    try:
-        for batch in claimed:
+    for queue, batch in claimed:
+        try:
             binding.release(queue, batch)
-    except BabelQueueError as error:
-        logger.warning("queue %s: claims could not be released and will lapse: %s", queue, error)
+        except BabelQueueError as error:
+            logger.warning("queue %s: claims could not be released and will lapse: %s", queue, error)
+            return

@@ -54,5 +54,7 @@ class Drain:
         claimed: Counter[str] = Counter()
         for claim in claims(plan, committed=0):
             record = self._journal.segment(claim.batch, claim.index).ack_record()
-            claimed[claim.queue] += record.claimed if record is not None else 0
+            counts = record.claimed if record is not None else []
+            for share, count in zip(claim.shares, counts, strict=False):
+                claimed[share.queue] += count
         return claimed

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import heapq
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,21 @@ def check_no_offsets(options: Options) -> None:
 
 
 @dataclass
+class Share:
+    """What one reader task claims from one queue.
+
+    Attributes:
+        queue: physical queue.
+        messages: most messages to claim.
+        max_bytes: most bytes of bodies to claim (one message may exceed it).
+    """
+
+    queue: str
+    messages: int
+    max_bytes: int
+
+
+@dataclass
 class Claim(InputPartition):
     """Tells one reader task what to claim, unless the journal has its segment already.
 
@@ -32,19 +48,22 @@ class Claim(InputPartition):
         journal: id of the driver's journal.
         batch: number of the journal's batch.
         index: number of the partition within its batch.
-        queue: physical queue.
-        messages: most messages to claim.
-        max_bytes: most bytes of bodies to claim (one message may exceed it).
+        shares: one for each queue.
         committed: last batch that Spark has finished.
     """
 
     journal: str
     batch: int
     index: int
-    queue: str
-    messages: int
-    max_bytes: int
+    shares: list[Share]
     committed: int
+
+    @property
+    def queues(self) -> str:
+        """The queues as logs and errors name them."""
+        names = [share.queue for share in self.shares]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        return ("queue " if len(names) == 1 else "queues ") + ", ".join(names[:3]) + more
 
 
 @dataclass
@@ -86,16 +105,31 @@ def plan_reads(backlog: Mapping[str, int], options: Options, budget: int | None)
         A dict for each queue that gives messages: queue, partitions, messages and bytes (of all partitions).
     """
     shares = _fair_shares(backlog, budget)
-    usual = -(-options.max_messages // options.num_partitions)
+    total = sum(shares.values())
+    usual = _usual_size(options)
     reads = []
     for queue, messages in shares.items():
-        partitions = min(options.num_partitions, -(-messages // WORTH_A_TASK))
-        max_bytes = options.max_bytes * messages // sum(shares.values())
+        partitions = min(-(-options.num_partitions * messages // total), -(-messages // WORTH_A_TASK))
+        max_bytes = options.max_bytes * messages // total
         if budget is None:
             partitions = max(partitions, -(-messages // usual))
             max_bytes = partitions * max(1, options.max_bytes // options.num_partitions)
         reads.append({"queue": queue, "partitions": partitions, "messages": messages, "bytes": max_bytes})
     return reads
+
+
+def count_tasks(reads: Iterable[Mapping[str, Any]], options: Options, budget: int | None) -> int:
+    """Return how many reader tasks share planned reads: `numPartitions`, or as many as have enough to do.
+
+    Without a budget there may be more of them, of the usual size.
+    """
+    messages: int = sum(read["messages"] for read in reads)
+    tasks = min(options.num_partitions, -(-messages // WORTH_A_TASK))
+    return max(tasks, -(-messages // _usual_size(options))) if budget is None else tasks
+
+
+def _usual_size(options: Options) -> int:
+    return -(-options.max_messages // options.num_partitions)
 
 
 def _fair_shares(backlog: Mapping[str, int], budget: int | None) -> dict[str, int]:
@@ -111,19 +145,30 @@ def _fair_shares(backlog: Mapping[str, int], budget: int | None) -> dict[str, in
 
 def claims(plan: Mapping[str, Any], committed: int) -> list[Claim]:
     """Divide a planned batch into partitions; a repeated call makes the same ones."""
-    found: list[Claim] = []
-    for read in plan.get("reads", []):
-        partitions = read["partitions"]
-        for part in range(partitions):
-            found.append(
-                Claim(
-                    journal=plan["journal"],
-                    batch=plan["batch"],
-                    index=len(found),
-                    queue=read["queue"],
-                    messages=read["messages"] // partitions + (part < read["messages"] % partitions),
-                    max_bytes=max(1, read["bytes"] // partitions),
-                    committed=committed,
-                )
-            )
-    return found
+    shares = [
+        Share(
+            read["queue"],
+            read["messages"] // read["partitions"] + (part < read["messages"] % read["partitions"]),
+            max(1, read["bytes"] // read["partitions"]),
+        )
+        for read in plan.get("reads", [])
+        for part in range(read["partitions"])
+    ]
+    return [
+        Claim(plan["journal"], plan["batch"], index, members, committed)
+        for index, members in enumerate(_divided(shares, min(plan.get("tasks", len(shares)), len(shares))))
+    ]
+
+
+def _divided(shares: Iterable[Share], tasks: int) -> list[list[Share]]:
+    """Give each task about as many messages, and of each queue one share."""
+    divided: list[dict[str, Share]] = [{} for _ in range(tasks)]
+    loads = [(0, task) for task in range(tasks)]
+    for share in sorted(shares, key=lambda share: share.messages, reverse=True):
+        load, task = heapq.heappop(loads)
+        heapq.heappush(loads, (load + share.messages, task))
+        other = divided[task].get(share.queue, Share(share.queue, 0, 0))
+        divided[task][share.queue] = Share(
+            share.queue, other.messages + share.messages, other.max_bytes + share.max_bytes
+        )
+    return [list(members.values()) for members in divided]

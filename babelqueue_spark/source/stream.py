@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,13 +13,21 @@ from pyspark.sql.types import StructType
 
 from babelqueue_spark.bindings import Binding
 from babelqueue_spark.errors import DataLossError, OptionError
-from babelqueue_spark.journal import Journal
+from babelqueue_spark.journal import FromQueue, Journal
 from babelqueue_spark.options import Options
 from babelqueue_spark.rows.reading import to_rows
 from babelqueue_spark.source.claiming import deliveries_of
 from babelqueue_spark.source.drain import Drain
 from babelqueue_spark.source.pace import Pace
-from babelqueue_spark.source.plan import Claim, budget_of, check_no_offsets, claims, offset, plan_reads
+from babelqueue_spark.source.plan import (
+    Claim,
+    budget_of,
+    check_no_offsets,
+    claims,
+    count_tasks,
+    offset,
+    plan_reads,
+)
 from babelqueue_spark.source.spark_versions import SupportsTriggerAvailableNow, is_unlimited, max_rows
 
 logger = logging.getLogger(__name__)
@@ -92,15 +100,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, Claim)
         journal = Journal(str(self._options.journal_location))
         with self._options.queue_binding() as binding:
-            for batch in deliveries_of(partition, self._options, journal, binding):
-                for first in range(0, batch.num_rows, _ROWS_PER_BATCH):
-                    yield to_rows(
-                        batch.slice(first, _ROWS_PER_BATCH),
-                        partition.queue,
-                        binding,
-                        self._schema,
-                        self._options.allow_empty_list_data,
-                    )
+            for queues, batch in _in_rows(deliveries_of(partition, self._options, journal, binding)):
+                yield to_rows(batch, queues, binding, self._schema, self._options.allow_empty_list_data)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_planner": None}
@@ -222,7 +223,31 @@ class _Planner:
             self._journal.id,
             batch,
             reads=reads,
+            tasks=count_tasks(reads, self._options, budget),
             backlog=dict(self.backlog),
             planned_at=round(time.time(), 3),
         )
         return self._journal.record_plan(batch, plan)
+
+
+def _in_rows(found: Iterable[FromQueue]) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
+    """Cut and join deliveries into batches of at most `_ROWS_PER_BATCH`, each with the queues of its rows."""
+    waiting: list[FromQueue] = []
+    rows = 0
+    for queue, batch in found:
+        for first in range(0, batch.num_rows, _ROWS_PER_BATCH):
+            part = batch.slice(first, _ROWS_PER_BATCH)
+            if rows + part.num_rows > _ROWS_PER_BATCH:
+                yield _joined(waiting)
+                waiting, rows = [], 0
+            waiting.append((queue, part))
+            rows += part.num_rows
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(parts: Sequence[FromQueue]) -> tuple[pa.Array, pa.RecordBatch]:
+    queues = [pa.repeat(pa.scalar(queue), batch.num_rows) for queue, batch in parts]
+    if len(parts) == 1:
+        return queues[0], parts[0][1]
+    return pa.concat_arrays(queues), pa.concat_batches([batch for _, batch in parts])

@@ -149,6 +149,16 @@ class BindingContract(Contract):
         again = take(binding, queue, 3)
         assert set(again.column("body").to_pylist()) == set(odd.column("body").to_pylist())
 
+    def test_claims_of_several_queues_are_held_at_once(self, binding: Binding, queue: str) -> None:
+        names = [queue.replace("orders", f"orders{number}") for number in range(3)]
+        for name in names:
+            binding.publish(name, outgoing([name.encode()]))
+        claims = {name: take(binding, name, 1) for name in names}
+        for name, claimed in claims.items():
+            assert claimed.column("body").to_pylist() == [name.encode()]
+            assert binding.acknowledge(name, claimed).to_pylist() == [True]
+            assert_empty(binding, name)
+
     def test_nothing_to_acknowledge_or_release(self, binding: Binding, queue: str) -> None:
         none = binding.claim(queue, 10, MIB)
         assert binding.acknowledge(queue, none).to_pylist() == []

@@ -27,7 +27,7 @@ from babelqueue_spark.journal import Journal
 from babelqueue_spark.options import read_options
 from babelqueue_spark.source import claiming
 from babelqueue_spark.source.claiming import deliveries_of
-from babelqueue_spark.source.plan import Claim
+from babelqueue_spark.source.plan import Claim, Share
 from babelqueue_spark.testing import (
     MIB,
     SECRET,
@@ -413,12 +413,10 @@ class TestJournal:
                 journal=journal_id,
                 batch=1,
                 index=index,
-                queue=queue,
-                messages=500,
-                max_bytes=MIB,
+                shares=[Share(queue, messages=500, max_bytes=MIB)],
                 committed=0,
             )
-            return sum(batch.num_rows for batch in deliveries_of(claim, options, journal, reader))
+            return sum(batch.num_rows for _, batch in deliveries_of(claim, options, journal, reader))
 
         def die(*_: Any, **__: Any) -> None:
             raise ZeroDivisionError
@@ -434,7 +432,7 @@ class TestJournal:
         assert read(1, other) == 0
         record = journal.segment(1, 1).ack_record()
         assert record is not None
-        assert record.claimed == 9
+        assert record.claimed == [9]
 
 
 class TestPrefetch:

@@ -44,13 +44,13 @@ def write(journal: Journal, number: int, partition: int, *bodies: bytes, lapses_
 
 def content_of(*bodies: bytes, redelivered: tuple[bytes, ...] = (), lapses_at: float = 0.0) -> SegmentContent:
     mask = pa.array([body in redelivered for body in bodies], pa.bool_())
-    return SegmentContent("orders", [batch(*bodies)], [mask], lapses_at)
+    return SegmentContent([("orders", batch(*bodies))], [mask], lapses_at)
 
 
 def read(journal: Journal, number: int, partition: int) -> list[str] | None:
     """The names of what Spark gets to see of a segment, or None when it is not written."""
     found = journal.segment(number, partition).read()
-    return None if found is None else [name for batch in found.fresh for name in names(found.queue, batch)]
+    return None if found is None else [name for queue, batch in found.fresh for name in names(queue, batch)]
 
 
 @pytest.fixture(scope="class")
@@ -91,8 +91,8 @@ class TestSegments:
         assert write(journal, 1, 0, b"a", b"b")
         found = journal.segment(1, 0).read()
         assert found is not None
-        assert found.claimed == [batch(b"a", b"b")]
-        assert found.fresh == [batch(b"a", b"b")]
+        assert found.claimed == [("orders", batch(b"a", b"b"))]
+        assert found.fresh == [("orders", batch(b"a", b"b"))]
 
     def test_redeliveries_stand_in_the_segment_and_are_not_shown(self, journal: Journal) -> None:
         journal.record_plan(1, {})
@@ -100,13 +100,14 @@ class TestSegments:
         assert journal.segment(1, 0).write(held, DELIVERIES)
         found = journal.segment(1, 0).read()
         assert found is not None
-        assert (found.queue, found.lapses_at) == ("orders", NOW)
-        assert found.claimed == [batch(b"a", b"b", b"c")]
-        assert (found.fresh, found.redeliveries) == ([batch(b"a", b"c")], [batch(b"b")])
+        assert found.lapses_at == NOW
+        assert found.claimed == [("orders", batch(b"a", b"b", b"c"))]
+        assert found.fresh == [("orders", batch(b"a", b"c"))]
+        assert found.redeliveries == [("orders", batch(b"b"))]
 
     def test_empty_segment_is_written_and_stays_empty(self, journal: Journal) -> None:
         journal.record_plan(1, {})
-        assert journal.segment(1, 0).write(SegmentContent("orders", [], [], 0.0), DELIVERIES)
+        assert journal.segment(1, 0).write(SegmentContent([], [], 0.0), DELIVERIES)
         assert read(journal, 1, 0) == []
         assert not write(journal, 1, 0, b"late")
 
@@ -129,24 +130,24 @@ class TestSegments:
         assert write(journal, 1, 0, b"a")
         state, content = segment.load()
         assert content is not None
-        assert (state, content.fresh) == (SegmentState.JOURNALLED, [batch(b"a")])
-        segment.mark_acknowledged(1)
+        assert (state, content.fresh) == (SegmentState.JOURNALLED, [("orders", batch(b"a"))])
+        segment.mark_acknowledged([1])
         assert segment.load()[0] is SegmentState.ACKNOWLEDGED
 
     def test_an_ack_record_keeps_counts_and_what_is_unacknowledged(self, journal: Journal) -> None:
         journal.record_plan(1, {})
         segment = journal.segment(1, 0)
         assert not segment.acknowledged()
-        segment.mark_acknowledged(3, ["a", "a", "b"])
+        segment.mark_acknowledged([3], ["a", "a", "b"])
         assert segment.acknowledged()
-        assert segment.ack_record() == AckRecord(3, Counter(a=2, b=1), Counter())
+        assert segment.ack_record() == AckRecord([3], Counter(a=2, b=1), Counter())
         stored = json.loads(journal._store.read("batches/0000000001/00000.ack") or b"")
-        assert stored == {"claimed": 3, "lost": {"a": 2, "b": 1}, "repeated": {}}
+        assert stored == {"claimed": [3], "lost": {"a": 2, "b": 1}, "repeated": {}}
 
     def test_unacknowledged_is_what_neither_of_two_attempts_could_remove(self, journal: Journal) -> None:
         journal.record_plan(1, {})
-        journal.segment(1, 0).mark_acknowledged(3, ["a", "b"])
-        journal.segment(1, 0).mark_acknowledged(3, ["b", "c"])
+        journal.segment(1, 0).mark_acknowledged([3], ["a", "b"])
+        journal.segment(1, 0).mark_acknowledged([3], ["b", "c"])
         record = journal.segment(1, 0).ack_record()
         assert record is not None
         assert record.unacknowledged == {"b": 1}
@@ -166,23 +167,23 @@ class TestRedeliveries:
 
     def test_acknowledged_segment_counts_only_what_is_unacknowledged(self, journal: Journal) -> None:
         write(journal, 1, 0, b"a", b"b")
-        journal.segment(1, 0).mark_acknowledged(2, ["b"])
+        journal.segment(1, 0).mark_acknowledged([2], ["b"])
         assert self.redeliveries(journal) == {"b": 1}
 
     def test_recognised_redelivery_counts_no_more(self, journal: Journal) -> None:
         write(journal, 1, 0, b"b")
-        journal.segment(1, 0).mark_acknowledged(1, ["b"])
+        journal.segment(1, 0).mark_acknowledged([1], ["b"])
         assert journal.segment(1, 1).write(
             content_of(b"b", redelivered=(b"b",), lapses_at=NOW + 60), DELIVERIES
         )
         assert self.redeliveries(journal) == {}
-        journal.segment(1, 1).mark_acknowledged(1, redelivered=["b"])
+        journal.segment(1, 1).mark_acknowledged([1], redelivered=["b"])
         assert self.redeliveries(journal) == {}
 
     def test_recognised_redelivery_whose_claim_lapsed_comes_once_more(self, journal: Journal) -> None:
         """Killed between the segment that recognised it and the acknowledge."""
         write(journal, 1, 0, b"b")
-        journal.segment(1, 0).mark_acknowledged(1, ["b"])
+        journal.segment(1, 0).mark_acknowledged([1], ["b"])
         assert journal.segment(1, 1).write(
             content_of(b"b", redelivered=(b"b",), lapses_at=NOW - 1), DELIVERIES
         )
@@ -195,9 +196,9 @@ class TestRedeliveries:
 
     def test_unacknowledged_messages_outlive_their_batch(self, journal: Journal) -> None:
         write(journal, 1, 0, b"a", b"b")
-        journal.segment(1, 0).mark_acknowledged(2, ["a", "b"])
+        journal.segment(1, 0).mark_acknowledged([2], ["a", "b"])
         write(journal, 2, 0, b"a")
-        journal.segment(2, 0).mark_acknowledged(1, redelivered=["a"])
+        journal.segment(2, 0).mark_acknowledged([1], redelivered=["a"])
         journal.commit(2)
         assert self.redeliveries(journal, number=3, after=2) == {"b": 1}
 
@@ -285,7 +286,7 @@ def test_a_task_reads_no_record_that_says_nothing(tmp_path: Path, monkeypatch: p
     _ = journal.id
     for partition in range(50):
         write(journal, 1, partition, b"%d" % partition)
-        journal.segment(1, partition).mark_acknowledged(1, ["7"] if partition == 7 else ())
+        journal.segment(1, partition).mark_acknowledged([1], ["7"] if partition == 7 else ())
     files: list[str] = []
     reads = journal._store._read
     monkeypatch.setattr(journal._store, "_read", lambda name: files.append(name) or reads(name))
@@ -313,7 +314,7 @@ class TestMissing:
             with pytest.raises(JournalMissingError, match="not mounted here"):
                 segment.write(content_of(b"a"), DELIVERIES)
             with pytest.raises(JournalMissingError):
-                segment.mark_acknowledged(1)
+                segment.mark_acknowledged([1])
         assert not (tmp_path / "local").exists()
         assert not (tmp_path / "journal/batches").exists()
 
@@ -384,7 +385,7 @@ class TestDisk:
 
     def test_a_commit_makes_room_for_itself(self, journal: Journal, tmp_path: Path, broken: Any) -> None:
         write(journal, 1, 0, b"a", b"b")
-        journal.segment(1, 0).mark_acknowledged(2, ["a"])
+        journal.segment(1, 0).mark_acknowledged([2], ["a"])
         segment = tmp_path / "batches/0000000001/00000.arrow"
         broken(errno.ENOSPC, lambda path: path.is_file() and segment.exists())
         journal.commit(1)
@@ -490,8 +491,8 @@ class TestTornSegments:
         assert journal.plan(3) is None
         assert journal.record_plan(3, {"batch": 3}) == {"batch": 3}
         assert not journal.segment(3, 0).acknowledged()
-        journal.segment(3, 0).mark_acknowledged(1)
-        assert journal.segment(3, 0).ack_record() == AckRecord(1, Counter(), Counter())
+        journal.segment(3, 0).mark_acknowledged([1])
+        assert journal.segment(3, 0).ack_record() == AckRecord([1], Counter(), Counter())
 
     def test_whole_file_is_never_set_aside(self, store: LocalStore, tmp_path: Path) -> None:
         content = self.whole(tmp_path)

@@ -23,7 +23,7 @@ from babelqueue_spark.errors import JournalError, JournalMissingError
 from babelqueue_spark.journal import Journal, Segment
 from babelqueue_spark.options import read_options
 from babelqueue_spark.source.claiming import deliveries_of
-from babelqueue_spark.source.plan import Claim
+from babelqueue_spark.source.plan import Claim, Share
 from babelqueue_spark.testing import eventually, take
 from tests.servers.rabbitmq import RabbitServer
 from tests.streams import backlog, envelope, publish
@@ -44,14 +44,12 @@ def attempt(
         journal=journal.id,
         batch=batch,
         index=index,
-        queue=queue,
-        messages=500,
-        max_bytes=1 << 20,
+        shares=[Share(queue, messages=500, max_bytes=1 << 20)],
         committed=0,
     )
     with options.binding() as binding:
         batches = deliveries_of(claim, options, journal, binding)
-    return [body for batch in batches for body in batch.column("body").to_pylist()]
+    return [body for _, batch in batches for body in batch.column("body").to_pylist()]
 
 
 @pytest.fixture
@@ -118,6 +116,50 @@ def test_a_second_acknowledge_leaves_nothing_unacknowledged(url: str, queue: str
     assert attempt(url, queue, location, 0) == bodies
     publish(url, queue, bodies)
     assert attempt(url, queue, location, 0, batch=2) == bodies
+
+
+def test_no_warning_where_the_attempt_before_acknowledged(
+    url: str, queue: str, location: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Killed between acknowledge and its record, and repeated when the claims would have lapsed."""
+    bodies = [envelope(n) for n in range(3)]
+    publish(url, queue, bodies)
+    attempt(url, queue, location, 0)
+    [record] = Path(location).glob("batches/*/*.ack")
+    record.unlink()
+    lapsed = time.time() + 61
+    clock = SimpleNamespace(time=lambda: lapsed, monotonic=time.monotonic)
+    monkeypatch.setattr("babelqueue_spark.source.claiming.time", clock)
+    assert attempt(url, queue, location, 0) == bodies
+    assert not caplog.records
+
+
+def test_one_task_reads_several_queues(url: str, queue: str, location: str) -> None:
+    """Killed before the acknowledge: the next attempt yields the same rows, and acknowledges each queue."""
+    names = [f"{queue}-{number}" for number in range(5)]
+    firsts = {name: envelope(number) for number, name in enumerate(names)}
+    for name, first in firsts.items():
+        publish(url, name, [first, envelope(10)])
+    journal = Journal(location)
+    journal.record_plan(1, {})
+    claim = Claim(journal.id, 1, 0, [Share(name, 1, 1 << 20) for name in names], committed=0)
+    options = read_options({"url": url, "queue": ",".join(names), "visibilityTimeout": "60s"})
+    with options.binding() as killed, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(killed), "acknowledge", _die)
+        with pytest.raises(ZeroDivisionError):
+            deliveries_of(claim, options, journal, killed)
+    with options.binding() as binding:
+        found = deliveries_of(claim, options, journal, binding)
+    rows = [(name, body) for name, batch in found for body in batch.column("body").to_pylist()]
+    assert sorted(rows) == sorted(firsts.items())
+    assert [backlog(url, name) for name in names] == [1] * 5
+    record = journal.segment(1, 0).ack_record()
+    assert record is not None
+    assert (record.claimed, record.unacknowledged) == ([1] * 5, {})
+
+
+def _die(*_: object) -> None:
+    raise ZeroDivisionError
 
 
 def test_what_lapses_during_the_acknowledge_is_recognised(
@@ -191,9 +233,11 @@ def attempt_on_another_host(url: str, queue: str, folder: Path) -> list[bytes]:
     os.chdir(folder)
     options = read_options({"url": url, "queue": queue})
     journal = Journal(HERE)
-    claim = Claim((folder / "id").read_text(), 1, 0, queue, messages=500, max_bytes=1 << 20, committed=0)
+    claim = Claim((folder / "id").read_text(), 1, 0, [Share(queue, 500, 1 << 20)], committed=0)
     with options.binding() as binding:
-        return [body for batch in deliveries_of(claim, options, journal, binding) for body in batch["body"]]
+        return [
+            body for _, batch in deliveries_of(claim, options, journal, binding) for body in batch["body"]
+        ]
 
 
 @pytest.mark.parametrize("there", ["nothing", "another journal"])
@@ -282,10 +326,10 @@ def test_a_claim_ends_after_the_fetch_time_or_half_of_its_lease(
     options = read_options({"url": url, "queue": queue, **bounds})
     journal = Journal(location)
     journal.record_plan(1, {})
-    claim = Claim(journal.id, 1, 0, queue, messages=500, max_bytes=1 << 20, committed=0)
+    claim = Claim(journal.id, 1, 0, [Share(queue, 500, 1 << 20)], committed=0)
     with Leisurely(BindingConfig(url=url, visibility_timeout=options.visibility_timeout)) as binding:
         clock = SimpleNamespace(time=time.time, monotonic=lambda: binding.seconds)
         monkeypatch.setattr("babelqueue_spark.source.claiming.time", clock)
         batches = deliveries_of(claim, options, journal, binding)
-    assert sum(batch.num_rows for batch in batches) == expected
+    assert sum(batch.num_rows for _, batch in batches) == expected
     assert backlog(url, queue) == 100 - expected

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from babelqueue_spark.options import Options, read_options
-from babelqueue_spark.source.plan import claims, plan_reads
+from babelqueue_spark.source.plan import claims, count_tasks, plan_reads
 
 
 def options(**given: Any) -> Options:
@@ -38,6 +38,17 @@ def test_a_quiet_queue_is_not_starved_by_a_busy_one() -> None:
     assert {read["queue"]: read["messages"] for read in reads} == {"busy": 990, "quiet": 10}
 
 
+def test_many_queues_share_the_tasks() -> None:
+    reads = plan_reads({f"q{number}": 500 + number for number in range(200)}, options(), 200_000)
+    tasks = count_tasks(reads, options(), 200_000)
+    found = claims({"journal": "j", "batch": 1, "reads": reads, "tasks": tasks}, committed=0)
+    assert [len(claim.shares) for claim in found] == [50] * 4
+    loads = [sum(share.messages for share in claim.shares) for claim in found]
+    assert max(loads) - min(loads) < 700
+    assert found[0].queues.startswith("queues q199, ")
+    assert found[0].queues.endswith(" and 47 more")
+
+
 def test_without_a_budget_all_is_planned_in_partitions_of_the_usual_size() -> None:
     [read] = plan_reads({"a": 1_000_001}, options(maxMessagesPerTrigger=100_000), None)
     assert (read["messages"], read["partitions"]) == (1_000_001, 41)
@@ -51,10 +62,15 @@ def test_without_a_budget_all_is_planned_in_partitions_of_the_usual_size() -> No
 @pytest.mark.filterwarnings("ignore")
 def test_bounds_hold_and_nothing_is_left_out(backlog: dict[str, int], budget: int, max_bytes: int) -> None:
     reads = plan_reads(backlog, options(maxBytesPerTrigger=max_bytes), budget)
-    planned = {"journal": "j", "batch": 3, "reads": reads}
+    tasks = count_tasks(reads, options(), budget)
+    planned = {"journal": "j", "batch": 3, "reads": reads, "tasks": tasks}
     found = claims(planned, committed=2)
-    assert sum(claim.messages for claim in found) == min(budget, sum(backlog.values()))
+    shares = [share for claim in found for share in claim.shares]
+    assert len(found) <= 4
+    assert sum(share.messages for share in shares) == min(budget, sum(backlog.values()))
     assert [claim.index for claim in found] == list(range(len(found)))
-    assert all(claim.messages > 0 and claim.batch == 3 and claim.committed == 2 for claim in found)
-    assert sum(claim.max_bytes for claim in found) <= max_bytes + len(found)
+    assert all(claim.shares and claim.batch == 3 and claim.committed == 2 for claim in found)
+    assert all(share.messages > 0 for share in shares)
+    assert sum(share.max_bytes for share in shares) <= max_bytes + len(shares)
+    assert all(len({share.queue for share in claim.shares}) == len(claim.shares) for claim in found)
     assert [vars(claim) for claim in claims(planned, committed=2)] == [vars(claim) for claim in found]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +100,22 @@ def test_several_queues_and_partitions(spark: Any, url: str, queue: str, tmp_pat
         rows.extend(frame.select("queue", "data").collect())
 
     run(stream(spark, url, f"{queue}-a,{queue}-b", tmp_path, numPartitions=2), tmp_path, each)
-    assert partitions[0] == 3
+    assert partitions[0] == 2
     for name, count in ((f"{queue}-a", 5000), (f"{queue}-b", 7)):
         assert sorted(numbers(row for row in rows if row.queue == name)) == list(range(count))
+
+
+def test_many_queues_are_read_by_as_many_tasks_as_were_asked_for(
+    spark: Any, url: str, queue: str, tmp_path: Path
+) -> None:
+    names = [f"{queue}-{number}" for number in range(30)]
+    for number, name in enumerate(names):
+        publish(url, name, [envelope(number)] * 40)
+    [rows] = drain(spark, url, ",".join(names), tmp_path, numPartitions=2, journalRetention="1h")
+    assert Counter((row.queue, json.loads(row.data)["order_id"]) for row in rows) == {
+        (name, number): 40 for number, name in enumerate(names)
+    }
+    assert len(list(tmp_path.glob("journal/batches/*/*.arrow"))) == 2
 
 
 def test_typed_data_and_a_subset_of_columns(spark: Any, url: str, queue: str, tmp_path: Path) -> None:
