@@ -13,6 +13,8 @@ API_OF_SPARK := tests/source/test_stream.py tests/source/test_browse.py tests/si
 ALL_WITH_SPARK := $(API_OF_SPARK) tests/worker/test_worker.py tests/jobs tests/test_install.py
 FUZZ_BODIES ?= 1000000
 export SPARK_LOCAL_IP := 127.0.0.1
+# Tests and Spark start hundreds of processes: what they import is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lint types docs test test-fast test-newest test-oldest test-all test-matrix notebooks demo bench fuzz wheel check-dist clean
