@@ -32,12 +32,12 @@ class Arrivals:
         self._arrived = {int(path.stem): len(json.loads(path.read_text())) for path in out}
 
     def options(self, partitions: str) -> dict[str, str]:
-        """Options of a stream over the queues, with so many partitions a batch."""
+        """Options of a stream over the queues, with so many partitions of each queue a batch."""
         return {
             "url": self.url,
             "queue": ",".join(self.queues),
             "journalLocation": str(self.folder / "journal"),
-            "numPartitions": partitions,
+            "numPartitions": str(int(partitions) * len(self.queues)),
             "maxMessagesPerTrigger": str(2000 * len(self.queues)),
             **short_claims(self.url),
         }

@@ -82,11 +82,11 @@ def _in_the_middle(binding: Any) -> None:
     binding.acknowledge = wrapped
 
 
-def _know_the_queue(reader: Any) -> None:
+def _know_the_queue(reader: Any, queue_of: Callable[[Any], str]) -> None:
     read: Callable[..., Any] = reader.read
 
     def wrapped(self: Any, partition: Any) -> Any:
-        enter(partition.queue)
+        enter(queue_of(partition))
         yield from read(self, partition)
 
     reader.read = wrapped
@@ -113,7 +113,7 @@ def arm() -> None:
 def _arm_logs() -> None:
     from babelqueue_spark.source import log
 
-    _know_the_queue(log.LogStreamReader)
+    _know_the_queue(log.LogStreamReader, lambda partition: partition.queue)
     before(log._Log, "_batches", "before the read")
     before(log, "to_rows", "after the read")
     after(log, "to_rows", "in mid-yield")
@@ -123,7 +123,7 @@ def _arm_queues(bindings: Iterable[Any]) -> None:
     from babelqueue_spark.journal import Segment
     from babelqueue_spark.source import claiming, stream
 
-    _know_the_queue(stream.QueueStreamReader)
+    _know_the_queue(stream.QueueStreamReader, lambda claim: claim.shares[0].queue)
     before(claiming, "_take", "before the claim")
     before(claiming, "_redeliveries", "after the claim")
     before(claiming, "_acknowledge", "after the journal")
