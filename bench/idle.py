@@ -2,7 +2,8 @@
 
 The driver's reader is asked for the next offset as often as Spark would at the shortest trigger; executors
 have nothing open between triggers. Counted are the TCP segments with data that this process sends to the
-server's port, which for these protocols is one a request or heartbeat.
+server's port, which for these protocols is one a request or heartbeat; closed connections are included. All
+brokers idle side by side for two minutes, asked every 50 ms: 60 polls a minute are the most.
 """
 
 from __future__ import annotations

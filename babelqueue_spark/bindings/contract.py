@@ -40,8 +40,8 @@ class Capabilities:
         publish_once: `publish` with an `idempotency_key` puts a repeated batch on the queue only once.
         max_delay: longest delay of a message in milliseconds; 0 = none, None = no limit.
         browse: whether messages can be read without consuming them.
-        ordered: one claimer reads the messages of a queue in the order they were published; of a log, those
-            of a partition.
+        ordered: one reader task gets the messages of a queue in the order they were published; of a log,
+            those of a partition.
         keys: the broker keeps a key beside the message.
         headers: the broker keeps headers beside the message.
         native_dead_letters: the broker moves messages to a dead-letter queue by itself.

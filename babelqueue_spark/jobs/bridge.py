@@ -10,7 +10,7 @@ and key. Dead letters arrive in the target's dead-letter queues. What no reader 
 too, byte for byte and with the reason. A message leaves its queue when the stream's journal has it; a run
 that was killed is repeated without loss, and without repeats where the target is Redis or SQL.
 
-Without `--every` it carries what is there when it starts, then stops; with it, it goes on until it is
+Without `--every` it carries what is there when it starts, then stops; with it, it continues until it is
 stopped.
 """
 
@@ -57,7 +57,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--state", metavar="FOLDER", type=place, required=True, help="of the stream's journal and checkpoint"
     )
-    parser.add_argument("--every", metavar="TIME", help="go on until stopped, with a batch so often")
+    parser.add_argument("--every", metavar="TIME", help="continue until stopped, with a batch so often")
     return parser.parse_args(arguments)
 
 

@@ -5,7 +5,7 @@
 
 Fills a SQLite queue with 50,000 envelopes of three URNs and one of every kind of bad message, runs the
 job `drain` on it, publishes some more and runs it again, then checks that every message is somewhere
-exactly once. The folder is made anew each time.
+exactly once. The folder is created again each time.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ BAD: dict[str, bytes] = {
 
 
 def _clear(folder: Path) -> None:
-    """Make the folder anew; one that no demo has written to is left alone."""
+    """Create the folder again; leave one alone that no demo has written to."""
     if folder.exists() and any(folder.iterdir()) and not (folder / "queue.db").exists():
         raise JobError(f"{folder} holds something that no demo wrote: name another --folder")
     shutil.rmtree(folder, ignore_errors=True)

@@ -5,7 +5,7 @@
     spark-submit jobs/drain.py --url env:ORDERS_URL --queue orders --namespace lake.orders --format iceberg \\
         --state s3a://streams/orders
 
-It reads what is in the queue when it starts, then stops. Run again, it goes on from where it stopped: the
+It reads what is in the queue when it starts, then stops. Run again, it resumes where it stopped: the
 stream's journal and checkpoint lie in the folder `--state`. A run that was killed is repeated without
 loss, and without repeats in files and tables; dead letters are without repeats on Redis and SQL.
 

@@ -7,7 +7,7 @@
 
 A JSON line is an envelope; what it leaves out of `trace_id`, `meta` and `attempts` is filled in, so that
 `{"job": "urn:babel:orders:created", "data": {"order_id": 1}}` is enough. Lines are published in their
-order, some thousand at a time; when that fails, the line to go on with is named (some of the lines after
+order, some thousand at a time; when that fails, it names the line to resume with (some of the lines after
 it may be on the queue already). The file may be compressed, and lie wherever fsspec reaches.
 
 With `--format` (any that Spark reads) or `--table`, rows have the columns of a write: `job` (or `urn`)
@@ -188,12 +188,12 @@ def _publish(binding: BaseBinding, queue: str, bodies: pa.BinaryArray, first: in
         publishing.publish(binding, queue, outgoing(len(bodies), body=bodies))
     except BabelQueueError as error:
         raise JobError(
-            f"{error}; some lines from {first} on may be published: go on with --start-line {first}"
+            f"{error}; some lines from {first} on may be published: resume with --start-line {first}"
         ) from None
 
 
 def _nothing_from(first: int) -> str:
-    return f"nothing is published from line {first} on: go on with --start-line {first}"
+    return f"nothing is published from line {first} on: resume with --start-line {first}"
 
 
 # -- rows --------------------------------------------------------------------------------------------

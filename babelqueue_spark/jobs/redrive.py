@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     read_options({**options, "queue": given.queue})
     spark = session(f"redrive {given.queue}")
     console = Console()
-    with spinner(console, f"looking through {given.queue}"):
+    with spinner(console, f"searching {given.queue}"):
         result = redrive(
             spark,
             options,

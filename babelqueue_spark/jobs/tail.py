@@ -5,9 +5,9 @@
     babelqueue-spark tail --url env:ORDERS_URL --queue orders --lines 1000 --json | jq .data
 
 A line a message: when it was made, its queue, URN, id and attempts, why it is refused or was
-dead-lettered, and its data. It runs without Spark, on all brokers but SQS. Each look reads the whole
-queue: on a long one, look seldom. Messages that come and go between two looks are not seen. On RabbitMQ
-and Pulsar (without `pulsar.admin_url`) a look takes the messages and gives them back: do not follow there.
+dead-lettered, and its data. It runs without Spark, on all brokers but SQS. Each poll reads the whole
+queue: poll a long one seldom. Messages that come and go between two polls are not seen. On RabbitMQ
+and Pulsar (without `pulsar.admin_url`) a poll takes the messages and gives them back: do not follow there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     with options.binding() as binding:
         seen, last = Counter[tuple[str, str]](), given.lines
         while True:
-            rows, seen = look(binding, options.queue, seen, last)
+            rows, seen = poll(binding, options.queue, seen, last)
             for row in rows:
                 console.print(json_line(row) if given.json else line(row), markup=False, highlight=False)
             if not given.follow:
@@ -61,9 +61,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = Arguments("tail", __doc__)
     parser.add_broker(queue="one queue, or several with commas")
     parser.add_argument("--lines", type=count, default=10, help="most messages at the start (default: 10)")
-    parser.add_argument("--follow", action="store_true", help="go on until interrupted")
+    parser.add_argument("--follow", action="store_true", help="continue until interrupted")
     parser.add_argument(
-        "--every", type=seconds, default=2.0, metavar="TIME", help="between two looks (default: 2s)"
+        "--every", type=seconds, default=2.0, metavar="TIME", help="between two polls (default: 2s)"
     )
     parser.add_argument(
         "--json", action="store_true", help="a JSON object a line, with all columns of a read"
@@ -71,10 +71,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def look(
+def poll(
     binding: BaseBinding, queues: tuple[str, ...], seen: Seen, last: int | None
 ) -> tuple[list[dict[str, Any]], Seen]:
-    """The rows that are new since the former look, at most the `last` ones; and what is there now."""
+    """Return the rows that are new since the last poll, at most the `last` ones; and what is there now."""
     now: Seen = Counter()
     rows: deque[dict[str, Any]] = deque(maxlen=last)
     for queue, deliveries in chain.from_iterable(_browse(binding, queue) for queue in queues):

@@ -76,7 +76,7 @@ def test_it_says_where_to_go_on(sqlite: str, queue: str, tmp_path: Path, run: Ru
     path = lines(tmp_path, *(envelope(n) for n in range(10_000)), b"bad")
     done = run("publish", "--url", sqlite, "--queue", queue, "--input", path)
     assert done.err == (
-        "publish: line 10001: poison; nothing is published from line 10001 on: go on with --start-line 10001, "
+        "publish: line 10001: poison; nothing is published from line 10001 on: resume with --start-line 10001, "
         "or with --skip-invalid\n"
     )
     assert backlog(sqlite, queue) == 10_000
@@ -88,7 +88,7 @@ def test_a_file_that_ends_too_early(sqlite: str, queue: str, tmp_path: Path, run
     done = run("publish", "--url", sqlite, "--queue", queue, "--input", str(path))
     assert done.code == 1
     assert "orders.jsonl.gz cannot be read" in done.err
-    assert "go on with --start-line 1\n" in done.err
+    assert "resume with --start-line 1\n" in done.err
 
 
 def test_a_file_that_is_not_there(sqlite: str, queue: str, tmp_path: Path, run: Run) -> None:

@@ -10,7 +10,7 @@ Features:
     acknowledge: delivery by delivery, after the journal is written; an answer of the broker ends it
     a reader dies: its claims come back at once, as its connection ends
     receipts: of the connection that claimed: a retried task cannot acknowledge for it
-    order: as published, for one claimer; released messages go back to their places
+    order: as published, for one reader task; released messages go back to their places
     delay: milliseconds, without limit, by scheduled delivery (`x-opt-delivery-time`)
     headers: application properties
     key: the message group (`group-id`, which JMS calls `JMSXGroupID`)
@@ -18,7 +18,7 @@ Features:
     publish once: no idempotency keys; a replayed batch has the same ids, by which the broker can drop it. See
         *Duplicates*
     dead letters: queue `<queue>.dlq`; `<queue>.failed` with `deadLetterStyle=initphp`. The broker's own
-        `dead-letter-address` goes on working for other consumers
+        `dead-letter-address` still works for other consumers
     `delivery` column: `id` is the message id, which producers choose; `count` the delivery count + 1 where
         that is above 0, else unknown; `enqueued_at` the broker's time where it stamps messages
         (`enable-ingress-timestamp`), else the creation time; `key` the message group

@@ -8,7 +8,7 @@ Connection string: `kafka://host:port`, several hosts with commas between, or th
 Features:
     read: by offsets, which stand in Spark's own offsets: a replay reads the same records from Kafka
     journal: none: `journalLocation` is not needed, and passed over where it is given
-    a reader dies: the task or the batch is repeated; nobody else is concerned
+    a reader dies: the task or the batch is repeated; no other reader is affected
     order: within a partition
     delay: by retry tiers, as long as the longest one; without tiers none
     headers: record headers
@@ -24,7 +24,7 @@ Features:
 Options, as `kafka.<name>`:
     retry_tiers_ms: delays of `<topic>.retry.1` and so on, ascending, with commas between; `default` is
         5000,30000,300000,1800000
-    group.id (`babelqueue-spark`): whose offsets monitors look at; name one for each query
+    group.id (`babelqueue-spark`): the group whose offsets monitors read; name one for each query
     timeout_seconds (30): until the broker must have answered, or confirmed
     security.protocol, sasl.*, ssl.*: login and TLS, as librdkafka calls them; `env:NAME` and `file:/path`
         keep secrets out of plans

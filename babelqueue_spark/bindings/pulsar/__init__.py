@@ -17,10 +17,10 @@ Features:
     headers: properties
     key: the partition key
     browse: with `pulsar.admin_url` exact, by a reader; without it intrusive: takes the messages and puts them
-        back, uncounted, and while it runs nobody else gets them. See *Browsing*
+        back, uncounted, and withholds them meanwhile. See *Browsing*
     publish once: no: a replayed batch is published again, with the same `meta.id`
     dead letters: topic `<queue>.dlq`; `<queue>.failed` with `deadLetterStyle=initphp`. A consumer's own
-        dead-letter policy goes on working
+        dead-letter policy still works
     `delivery` column: `id` is `ledger:entry:partition:place in the batch`, `count` the redelivery count + 1
         where that is above 0, else unknown, `enqueued_at` the publish time, `key` the partition key
     `attempts` column: the larger of the sender's count (`bq-attempts`, else the body's) and the redelivery

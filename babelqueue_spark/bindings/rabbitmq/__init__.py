@@ -9,18 +9,18 @@ existing ones are used as they are.
 Features:
     claim: a consumer whose prefetch is what the trigger may still take, by count and by bytes
     acknowledge: one frame with `multiple` for a claim, after the journal is written, and an answer of the
-        server
+        broker
     a reader dies: its claims come back at once, to their former places, marked as redelivered
     receipts: of one connection: no other process can acknowledge
-    order: as published, for one claimer; claims that came back go to their former places where they can
+    order: as published, for one reader task; claims that came back go to their former places where they can
     delay: milliseconds, up to 40 days, at most 1 % late; see *Delays*
     headers: the header table, values as text
     keys: none
     browse: intrusive: takes the messages and puts them back, after which they count as redelivered
     publish once: no: a replayed batch is published again, with the same `meta.id` and `message_id`
     dead letters: `<queue>.dlq`; `<queue>.failed` with `deadLetterStyle=initphp`. A queue's own dead-letter
-        policy goes on working
-    `delivery` column: `id` is the `message_id`, `redelivered` what the server says, `enqueued_at` the
+        policy still works
+    `delivery` column: `id` is the `message_id`, `redelivered` what the broker says, `enqueued_at` the
         `timestamp` property; `count` is `x-delivery-count` + 1 on quorum queues, on classic ones 1 or
         unknown; `key` is null
 
@@ -29,7 +29,7 @@ Options, as `rabbitmq.<name>`:
         publish
     routing_key (the queue's name): with `rabbitmq.exchange` only
     delayed_exchange (none: wait queues): an exchange of type `x-delayed-message` for messages with a delay
-    heartbeat (the server's): seconds
+    heartbeat (the broker's): seconds
     blocked_connection_timeout (60): seconds that a publish waits while the memory or disk alarm is on
     socket_timeout, stack_timeout (10, 15): seconds
     client_name (`babelqueue-spark`): what the management page calls the connection

@@ -9,7 +9,7 @@ Features:
     claim: in bulk, one script for every 2 000 messages
     a reader dies: its claims come back after `visibilityTimeout` (90 s), to the tail of the queue, unchanged
     receipts: durable: another process may acknowledge
-    order: as published, for one claimer
+    order: as published, for one reader task
     delay: whole seconds (rounded up) after the second that has begun, as in the SDKs: up to one second short;
         no limit
     headers: default layout only

@@ -14,10 +14,10 @@ Features:
     a reader dies: its claims come back when the entity's lock duration ends, counted as deliveries
     receipts: durable while the lock lasts: another process may complete. With sessions they end with the
         connection
-    order: as enqueued, for one claimer; what comes back goes to its former place. With sessions: within each
+    order: as enqueued, for one reader task; released messages return. With sessions: within each
         session
     delay: any, by scheduled enqueue time
-    headers: application properties; those of the contract win, but for a schema version that was given
+    headers: application properties; those of the contract win, except over a schema version in the headers
     key: session id
     browse: exact, by peek; messages that others have locked are shown too
     publish once: no; an entity with duplicate detection drops a repeated message within its history window

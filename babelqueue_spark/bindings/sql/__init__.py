@@ -10,7 +10,7 @@ Features:
     claim: in bulk, one transaction a call
     a reader dies: its claims come back after `visibilityTimeout` (90 s), to their former places
     receipts: durable: another process may acknowledge; fenced by the time of the claim
-    order: as published, for one claimer; a delayed message when it is due
+    order: as published, for one reader task; a delayed message when it is due
     delay: whole seconds (rounded up), no limit
     headers, keys: none: the tables have no room for them
     browse: exact; consumes and locks nothing

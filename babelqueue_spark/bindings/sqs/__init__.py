@@ -6,17 +6,17 @@ understood. A queue that is given by its name is created where it is missing.
 `docs/brokers/sqs.md` has what follows as tables, and says more.
 
 Features:
-    claim: receives of ten, several in flight in each claimer
+    claim: receives of ten, several in flight in each reader task
     a reader dies: its claims come back after `visibilityTimeout` (90 s), unchanged
     receipts: durable: another process may acknowledge, until the claim lapses
     order: standard queue: none; FIFO queue: as published, within a message group
     delay: standard queue: whole seconds (rounded up), at most 900; FIFO queue: none
     headers: message attributes, ten at most with those of the contract
     key: message group, of FIFO and of standard queues
-    browse: none: whoever looks at a message takes it
+    browse: none: reading a message claims it
     publish once: no; a FIFO queue drops a repeated message for five minutes
     dead letters: queue `<queue>-dlq`, `<queue>_failed` with `deadLetterStyle=initphp`; of `x.fifo`
-        `x-dlq.fifo` and `x_failed.fifo`. A queue's own redrive policy goes on working
+        `x-dlq.fifo` and `x_failed.fifo`. A queue's own redrive policy still works
     `delivery` column: `id` is the MessageId, `count` ApproximateReceiveCount, `enqueued_at` SentTimestamp,
         `key` MessageGroupId
     `attempts` column: the larger of the body's count and `delivery.count - 1`
@@ -35,7 +35,7 @@ Options, as `sqs.<name>` or in the query:
     fifo (off): every queue is a FIFO queue: order, no delay and deduplication become capabilities
     group_id (the queue's name): message group of a FIFO queue's messages without a key
     content_dedup (off): the FIFO queues deduplicate by content: no deduplication ids are sent
-    concurrency (4): requests in flight, for each claimer and writer
+    concurrency (4): requests in flight, for each reader task and writer
     max_message_bytes (1 048 576): limit of a message and of a request; 262 144 for ElasticMQ and older
         stand-ins
     max_attempts, connect_timeout, read_timeout (3, 5, 30): how often a request is sent; seconds
