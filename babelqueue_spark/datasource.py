@@ -12,11 +12,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from babelqueue_spark.bindings import LogBinding, binding_class
+from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.options import Options, read_options, write_options
 from babelqueue_spark.rows.reading import SCHEMA, check_schema
 from babelqueue_spark.sink.writer import QueueStreamWriter, QueueWriter
 from babelqueue_spark.source.browse import QueueReader
 from babelqueue_spark.source.log import LogReader, LogStreamReader
+from babelqueue_spark.source.refused import RefusedReader
 from babelqueue_spark.source.stream import QueueStreamReader
 
 
@@ -41,9 +43,14 @@ class BabelQueueDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Consume queues through the journal, or follow logs by their offsets."""
-        check_schema(schema)
-        options = read_options(self.options)
-        return LogStreamReader(options, schema) if _is_log(options) else QueueStreamReader(options, schema)
+        try:
+            check_schema(schema)
+            options = read_options(self.options)
+            return (
+                LogStreamReader(options, schema) if _is_log(options) else QueueStreamReader(options, schema)
+            )
+        except BabelQueueError as error:
+            return RefusedReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Publish a DataFrame once."""

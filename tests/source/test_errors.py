@@ -69,6 +69,12 @@ def test_database_folder_that_is_not_there(spark: Any, tmp_path: Path) -> None:
     assert "not/there" in fails(spark, f"sqlite:///{tmp_path}/not/there/q.db", tmp_path)
 
 
+def test_a_refused_query_shows_one_error(spark: Any, url: str, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="'meta' as struct<id:string>") as caught:
+        run(stream(spark, url, "orders", tmp_path, schema="meta STRUCT<id STRING>"), tmp_path, print)
+    assert "another exception" not in str(caught.value)
+
+
 def test_schema_with_an_unknown_column(spark: Any, url: str, tmp_path: Path) -> None:
     assert "typed data column" in fails(spark, url, tmp_path, schema="order_id BIGINT")
 
