@@ -54,9 +54,9 @@ def servers_of(item: pytest.Item) -> set[str]:
 
 
 def group_of(nodeid: str) -> str:
-    """The broker that a test's id names; else its class or module, as for kills, which share a program a class."""
+    """The broker that a test's id names; else its class or module, as for kills, which share programs there."""
     scope = nodeid.partition("[")[0].rpartition("::")[0]
-    if scope.startswith("tests/crash/"):
+    if "test_kill.py" in scope:
         return scope
     named = _BROKERS.search(nodeid.lower().replace(" ", ""))
     return named[0] if named else scope
