@@ -9,6 +9,7 @@ objects a row: `DELIVERIES` comes in, `OUTGOING` goes out. A binding knows neith
 from __future__ import annotations
 
 import logging
+import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -187,6 +188,13 @@ class BaseBinding(ABC):
 
         `BrokerError` where `capabilities.browse` is none.
         """
+
+    def now(self) -> float:
+        """Seconds since 1970 by the clock that ends claims and delays; connects where that is the server's.
+
+        This host's clock where the broker's client tells no other.
+        """
+        return time.time()
 
     @abstractmethod
     def close(self) -> None:

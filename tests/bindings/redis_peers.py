@@ -8,21 +8,40 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from babelqueue.redis_transport import RedisTransport
+from redis import Redis
 
 from babelqueue_spark.bindings.batches import OUTGOING
 from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.redis import RedisBinding
+from babelqueue_spark.bindings.redis import client as redis_client
 from tests.servers import RedisServer
 
 NO_LIMIT = 1 << 40
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """Seconds that pass when a test says so, for the SDK and for our scripts in the server."""
 
-    def __init__(self, now: float = 1_700_000_000.25) -> None:
+    def __init__(self, client: Redis, monkeypatch: pytest.MonkeyPatch, now: float = 1_700_000_000.25) -> None:
+        self._client = client
+        self._key = f"clock {uuid.uuid4()}"
         self.now = now
+        source = redis_client._source
+        ours = f"{{redis.call('get', '{self._key}'), 0}}"
+        monkeypatch.setattr(
+            redis_client, "_source", lambda script: source(script).replace("redis.call('time')", ours)
+        )
+
+    @property
+    def now(self) -> float:
+        return self._now
+
+    @now.setter
+    def now(self, seconds: float) -> None:
+        self._now = seconds
+        self._client.set(self._key, repr(seconds))
 
     def __call__(self) -> float:
         return self.now
@@ -63,12 +82,9 @@ def outgoing(
     return pa.RecordBatch.from_arrays(arrays, schema=OUTGOING)
 
 
-def binding(
-    server: RedisServer, clock: Clock | None = None, *, visibility: float | None = None, **options: str
-) -> RedisBinding:
+def binding(server: RedisServer, *, visibility: float | None = None, **options: str) -> RedisBinding:
     """A binding to a test server."""
-    config = BindingConfig(url=server.url, visibility_timeout=visibility, client_options=options)
-    return RedisBinding(config, clock=clock) if clock else RedisBinding(config)
+    return RedisBinding(BindingConfig(url=server.url, visibility_timeout=visibility, client_options=options))
 
 
 def sdk(server: RedisServer, clock: Clock | None = None, **options: Any) -> RedisTransport:

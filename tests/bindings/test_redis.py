@@ -33,8 +33,8 @@ def redis(redis_server: RedisServer) -> Iterator[Redis]:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(redis, monkeypatch)
 
 
 def claim(reader: Binding, queue: str, messages: int = 100) -> pa.RecordBatch:
@@ -98,7 +98,7 @@ class TestBesideTheSdk:
         peer = sdk(redis_server, clock, retry_after=30, laravel_compat=laravel == "1")
         peer.publish(queue, envelope(1).decode())
         message = peer.pop(queue, 0)
-        with binding(redis_server, clock, laravel=laravel) as reader:
+        with binding(redis_server, laravel=laravel) as reader:
             clock.now += 29.5
             assert reader.backlog(queue) == 0
             assert claim(reader, queue).num_rows == 0
@@ -113,7 +113,7 @@ class TestBesideTheSdk:
         self, redis_server: RedisServer, redis: Redis, queue: str, clock: Clock, laravel: str
     ) -> None:
         peer = sdk(redis_server, clock, laravel_compat=laravel == "1")
-        with binding(redis_server, clock, visibility=10, laravel=laravel) as reader:
+        with binding(redis_server, visibility=10, laravel=laravel) as reader:
             reader.publish(queue, outgoing([envelope(1)]))
             claimed = claim(reader, queue)
             assert peer.pop(queue, 0) is None
@@ -131,7 +131,7 @@ class TestBesideTheSdk:
     ) -> None:
         odd = envelope(3, data={"list": [], "price": 1.10, "big": 12345678901234567, "path": "a/b"})
         for laravel in LAYOUTS:
-            with binding(redis_server, clock, visibility=10, laravel=laravel) as reader:
+            with binding(redis_server, visibility=10, laravel=laravel) as reader:
                 sent = [envelope(1), odd, b"not json", b"[1]", b"\xff"]
                 reader.publish(queue, outgoing(sent, [{"h": "1"}, None, None, None, None]))
                 first = claim(reader, queue)
@@ -149,7 +149,7 @@ class TestOtherClients:
         redis.zadd(
             f"{queue}:delayed", {b"late": clock.now + 60, b"due": clock.now - 1, b"now": int(clock.now)}
         )
-        with binding(redis_server, clock) as reader:
+        with binding(redis_server) as reader:
             assert reader.backlog(queue) == 2
             assert bodies(claim(reader, queue)) == [b"due", b"now"]
         assert redis.zrange(f"{queue}:delayed", 0, -1) == [b"late"]
@@ -157,7 +157,7 @@ class TestOtherClients:
     def test_delayed_messages_lie_where_initphp_looks(
         self, redis_server: RedisServer, redis: Redis, queue: str, clock: Clock
     ) -> None:
-        with binding(redis_server, clock) as writer:
+        with binding(redis_server) as writer:
             assert writer.publish(queue, outgoing([b"a", b"b", b"c"], delay=[1500, None, 0])) == 3
         assert redis.zrange(f"{queue}:delayed", 0, -1, withscores=True) == [(b"a", int(clock.now) + 2)]
         assert redis.lrange(queue, 0, -1) == [b"b", b"c"]
@@ -166,7 +166,7 @@ class TestOtherClients:
         self, redis_server: RedisServer, queue: str, clock: Clock
     ) -> None:
         body = envelope(1)
-        with binding(redis_server, clock) as both:
+        with binding(redis_server) as both:
             for seconds in (1, 5, 3):
                 sent = outgoing([body] * 4, [None, {"h": "1"}, {"h": "1"}, None], delay=[seconds * 1000] * 4)
                 both.publish(queue, sent)
@@ -179,7 +179,7 @@ class TestOtherClients:
         self, redis_server: RedisServer, redis: Redis, queue: str, clock: Clock
     ) -> None:
         redis.rpush(f"{queue}:processing", b"php")
-        with binding(redis_server, clock) as reader:
+        with binding(redis_server) as reader:
             reader.publish(queue, outgoing([b"ours"]))
             claimed = claim(reader, queue)
             assert reader.layout.unowned(queue) == 1  # type: ignore[union-attr]
@@ -192,7 +192,7 @@ class TestOtherClients:
         self, redis_server: RedisServer, redis: Redis, queue: str, clock: Clock
     ) -> None:
         redis.rpush(f"{queue}:processing", b"dead", b"dead", b"alive")
-        with binding(redis_server, clock, visibility=100_000, reclaim_idle="600") as reader:
+        with binding(redis_server, visibility=100_000, reclaim_idle="600") as reader:
             looked = f"{queue}:processing:looked"
             reader.publish(queue, outgoing([b"ours"]))
             assert bodies(claim(reader, queue)) == [b"ours"]
@@ -215,7 +215,7 @@ class TestOtherClients:
         self, redis_server: RedisServer, redis: Redis, queue: str, clock: Clock
     ) -> None:
         redis.rpush(queue, b"", b"x")
-        with binding(redis_server, clock) as dead, binding(redis_server, clock) as heir:
+        with binding(redis_server) as dead, binding(redis_server) as heir:
             assert bodies(claim(dead, queue)) == [b"", b"x"]
             clock.now += 600
             assert sorted(bodies(claim(heir, queue))) == [b"", b"x"]
@@ -227,7 +227,7 @@ class TestOtherClients:
         redis.rpush(f"{queue}:processing", b"x", b"y", b"x")
         members = {f"{'a' * 31}{i}:{value}": 1 for i, value in enumerate(["x", "x", "x", "gone"])}
         redis.zadd(f"{queue}:processing:deadlines", {**members, "malformed": 1})
-        with binding(redis_server, clock) as reader:
+        with binding(redis_server) as reader:
             assert bodies(claim(reader, queue)) == [b"x", b"x"]
         assert redis.lrange(f"{queue}:processing", 0, -1) == [b"y", b"x", b"x"]
         assert redis.zcount(f"{queue}:processing:deadlines", 1, 1) == 0
@@ -276,7 +276,7 @@ class TestLaravel:
         assert redis.keys(f"*{queue}*") == []
 
     def test_never_lapses_when_told_so(self, redis_server: RedisServer, queue: str, clock: Clock) -> None:
-        with binding(redis_server, clock, laravel="1", retry_after="null") as reader:
+        with binding(redis_server, laravel="1", retry_after="null") as reader:
             reader.publish(queue, outgoing([envelope(1)]))
             assert claim(reader, queue).num_rows == 1
             clock.now = 1e12
@@ -338,7 +338,7 @@ class TestSettling:
     def test_a_lapsed_run_is_told_message_by_message(
         self, redis_server: RedisServer, redis: Redis, queue: str, clock: Clock
     ) -> None:
-        with binding(redis_server, clock, visibility=10) as reader:
+        with binding(redis_server, visibility=10) as reader:
             reader.publish(queue, outgoing([b"%d" % i for i in range(600)]))
             lapsed = claim(reader, queue, 300)
             clock.now += 10
@@ -379,8 +379,8 @@ class TestSettling:
         peer = sdk(redis_server, clock, retry_after=20)
         published = settled = 0
         with (
-            binding(redis_server, clock, visibility=10) as first,
-            binding(redis_server, clock, visibility=30) as second,
+            binding(redis_server, visibility=10) as first,
+            binding(redis_server, visibility=30) as second,
         ):
             held: list[tuple[RedisBinding, pa.RecordBatch]] = []
             for _ in range(300):

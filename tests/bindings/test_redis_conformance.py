@@ -45,15 +45,16 @@ NOT_OURS = {
 class Case:
     """One case of `redis_layout`: keys brought into a state, steps, and what the keys hold then."""
 
-    def __init__(self, server: RedisServer, client: Redis, case: Mapping[str, Any], queue: str) -> None:
+    def __init__(
+        self, server: RedisServer, client: Redis, clock: Clock, case: Mapping[str, Any], queue: str
+    ) -> None:
         self.client = client
         self.queue = queue
-        self.clock = Clock()
+        self.clock = clock
         self.laravel = case["layout"] == "zset"
         retry_after = case.get("retry_after", 90)
         self.binding: RedisBinding = binding(
             server,
-            self.clock,
             laravel=str(int(self.laravel)),
             retry_after="null" if retry_after is None else str(retry_after),
         )
@@ -189,14 +190,19 @@ def redis(redis_server: RedisServer) -> Iterator[Redis]:
         yield client
 
 
+@pytest.fixture
+def clock(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(redis, monkeypatch)
+
+
 @pytest.mark.parametrize("block", BLOCKS)
 def test_redis_layout(
-    redis_server: RedisServer, redis: Redis, conformance: Any, queue: str, block: str
+    redis_server: RedisServer, redis: Redis, clock: Clock, conformance: Any, queue: str, block: str
 ) -> None:
     cases = conformance.section("redis_layout")[block]["cases"]
     assert len(cases) == BLOCKS[block]
     for number, case in enumerate(cases):
-        run = Case(redis_server, redis, case, f"{queue}-{number}")
+        run = Case(redis_server, redis, clock, case, f"{queue}-{number}")
         for step in case["steps"]:
             try:
                 run.step(step)
@@ -224,11 +230,12 @@ def test_key_names(redis_server: RedisServer, conformance: Any) -> None:
         }
 
 
-def test_redis_delay(redis_server: RedisServer, redis: Redis, conformance: Any, queue: str) -> None:
+def test_redis_delay(
+    redis_server: RedisServer, redis: Redis, clock: Clock, conformance: Any, queue: str
+) -> None:
     cases = conformance.section("redis_delay")["cases"]
     assert len(cases) == 8
-    clock = Clock()
-    with binding(redis_server, clock) as writer:
+    with binding(redis_server) as writer:
         for number, case in enumerate(cases):
             clock.now = case["now"]
             body = b"%d" % number

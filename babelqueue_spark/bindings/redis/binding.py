@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pyarrow as pa
@@ -17,12 +16,7 @@ from babelqueue_spark.bindings.redis.options import RedisOptions
 
 
 class RedisBinding(Binding):
-    """Redis, in the SDKs' default layout or in Laravel's.
-
-    Args:
-        config: what to connect to.
-        clock: the seconds by which deadlines and delays are reckoned; as in the SDKs, the client's.
-    """
+    """Redis, in the SDKs' default layout or in Laravel's; deadlines and delays go by its server's clock."""
 
     name = "redis"
     title = "Redis"
@@ -38,11 +32,11 @@ class RedisBinding(Binding):
         headers=True,
     )
 
-    def __init__(self, config: BindingConfig, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, config: BindingConfig) -> None:
         super().__init__(config)
         options = RedisOptions.parse(config)
         self._client = RedisClient(options)
-        self.layout = (LaravelLayout if options.laravel else DefaultLayout)(self._client, options, clock)
+        self.layout = (LaravelLayout if options.laravel else DefaultLayout)(self._client, options)
         self.capabilities = replace(self.capabilities, headers=self.layout.headers)
         # Deadlines are whole seconds, counted from the second that has begun.
         self.lease = math.inf if options.visibility is None else max(0.0, options.visibility - 1.0)
@@ -85,6 +79,10 @@ class RedisBinding(Binding):
         while stored := self.layout.peek(queue, seen):
             yield self.layout.received(stored)
             seen += len(stored)
+
+    def now(self) -> float:
+        """By the server's clock."""
+        return self._client.now()
 
     def close(self) -> None:
         """Close the connection."""

@@ -15,18 +15,20 @@ from redis.commands.core import Script
 from redis.retry import Retry
 
 from babelqueue_spark.bindings.advice import Advice, denied, failed, full, unreachable
+from babelqueue_spark.bindings.clocks import ServerClock
 from babelqueue_spark.bindings.redis.options import RedisOptions
 
 _SCRIPTS = {
+    "backlog": ("clock", "backlog"),
     "browse": ("common", "browse"),
-    "default_claim": ("common", "processing", "default_claim"),
+    "default_claim": ("clock", "common", "processing", "default_claim"),
     "default_settle": ("common", "processing", "default_settle"),
     "default_settle_runs": ("common", "processing", "default_settle_runs"),
-    "default_publish": ("common", "default_publish"),
-    "default_reclaim": ("common", "processing", "default_reclaim"),
-    "laravel_claim": ("common", "laravel_claim"),
+    "default_publish": ("clock", "common", "default_publish"),
+    "default_reclaim": ("clock", "common", "processing", "default_reclaim"),
+    "laravel_claim": ("clock", "common", "laravel_claim"),
     "laravel_settle": ("common", "laravel_settle"),
-    "laravel_publish": ("common", "laravel_publish"),
+    "laravel_publish": ("clock", "common", "laravel_publish"),
 }
 
 # A class where redis-py has one, and the code by which an error inside a script is known.
@@ -61,6 +63,7 @@ class RedisClient:
 
     def __init__(self, options: RedisOptions) -> None:
         self._options = options
+        self._clock = ServerClock(f"Redis at {options.address}")
         self._client: Redis | None = None
         self._scripts: dict[str, Script] = {}
 
@@ -79,6 +82,12 @@ class RedisClient:
                 pipeline.execute_command(*command)
             return list(pipeline.execute())
 
+    def now(self) -> float:
+        """Seconds since 1970, by the server's clock as it was when this connection was made."""
+        with self._explained():
+            self._connected()
+        return self._clock.now()
+
     def close(self) -> None:
         """Close the connection; idempotent."""
         if self._client is not None:
@@ -89,9 +98,13 @@ class RedisClient:
     def _connected(self) -> Redis:
         if self._client is None:
             # A command that was sent is not sent again: the first may have been carried out.
-            self._client = Redis.from_url(
-                self._options.url, retry=Retry(NoBackoff(), 0), **self._options.client
-            )
+            client = Redis.from_url(self._options.url, retry=Retry(NoBackoff(), 0), **self._options.client)
+            try:
+                self._clock.read(lambda: _time_of(client))
+            except BaseException:
+                client.close()
+                raise
+            self._client = client
         return self._client
 
     @contextmanager
@@ -101,6 +114,11 @@ class RedisClient:
         except exceptions.RedisError as error:
             advice = _advice(error)
             raise advice.error(f"Redis at {self._options.address}: {advice.text}") from None
+
+
+def _time_of(client: Redis) -> float:
+    seconds, microseconds = client.time()
+    return float(seconds + microseconds / 1_000_000)
 
 
 @cache

@@ -7,7 +7,7 @@ import json
 import math
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -38,10 +38,9 @@ class Layout(ABC):
     headers: bool
     migration_limit = MIGRATION_LIMIT
 
-    def __init__(self, client: RedisClient, options: RedisOptions, clock: Callable[[], float]) -> None:
+    def __init__(self, client: RedisClient, options: RedisOptions) -> None:
         self._client = client
         self._options = options
-        self._clock = clock
 
     @abstractmethod
     def ready(self, queue: str) -> str:
@@ -77,14 +76,8 @@ class Layout(ABC):
 
     def backlog(self, queue: str) -> int:
         """Messages that are ready, due or lapsed."""
-        now = self._now()
-        return sum(
-            self._client.ask(
-                ("LLEN", self.ready(queue)),
-                ("ZCOUNT", self.delayed(queue), "-inf", now),
-                ("ZCOUNT", self.claims(queue), "-inf", now if self._recovers else "-inf"),
-            )
-        )
+        keys = [self.ready(queue), self.delayed(queue), self.claims(queue)]
+        return int(self._client.run("backlog", keys, [int(self._recovers)]))
 
     def acknowledge(self, queue: str, claimed: pa.RecordBatch) -> pa.BooleanArray:
         """Remove claimed messages; true where we still held them."""
@@ -102,25 +95,19 @@ class Layout(ABC):
     def _recovers(self) -> bool:
         return True
 
-    def _now(self) -> int:
-        return math.floor(self._clock())
-
-    def _deadline(self) -> str:
-        return "+inf" if self._options.visibility is None else str(self._now() + self._options.visibility)
-
-    def _due(self, delay: int) -> int:
-        return self._now() + math.ceil(delay / 1000)
+    def _lease(self) -> str:
+        return "+inf" if self._options.visibility is None else str(self._options.visibility)
 
     def _published(self, queue: str, idempotency_key: str | None) -> list[str]:
         return [] if idempotency_key is None else [f"{self.ready(queue)}:published:{idempotency_key}"]
 
     def _publication(self, stored: list[bytes], messages: pa.RecordBatch) -> list[Any]:
-        """How many are delayed, their scores and values, then the other values."""
+        """How many are delayed, their seconds and values, then the other values."""
         delays = messages.column("delay").fill_null(0).to_numpy(zero_copy_only=False)
         late = np.flatnonzero(delays > 0)
         if not len(late):
             return [0, *stored]
-        scored = [part for row in late for part in (self._due(int(delays[row])), stored[row])]
+        scored = [part for row in late for part in (math.ceil(delays[row] / 1000), stored[row])]
         return [len(late), *scored, *(stored[row] for row in np.flatnonzero(delays <= 0))]
 
 
@@ -149,7 +136,7 @@ class DefaultLayout(Layout):
         stored = self._client.run(
             "default_claim",
             [self.ready(queue), self.processing(queue), self.claims(queue), self.delayed(queue)],
-            [self._now(), self._deadline(), token, messages, max_bytes, least, self.migration_limit],
+            [self._lease(), token, messages, max_bytes, least, self.migration_limit],
         )
         tokens = [b"%b%016x" % (token, i) for i in range(1, len(stored) + 1)]
         return self.received(stored, pa.array(tokens, pa.binary()))
@@ -227,7 +214,7 @@ class DefaultLayout(Layout):
             self._client.run(
                 "default_reclaim",
                 [queue, processing, self.claims(queue), f"{processing}:seen", f"{processing}:looked"],
-                [self._clock(), idle, max(1, math.floor(idle / 10))],
+                [idle, max(1, math.floor(idle / 10))],
             )
         )
 
@@ -255,8 +242,7 @@ class LaravelLayout(Layout):
             "laravel_claim",
             [self.ready(queue), self._notify(queue), self.claims(queue), self.delayed(queue)],
             [
-                self._now(),
-                self._deadline(),
+                self._lease(),
                 messages,
                 max_bytes,
                 least,

@@ -43,6 +43,11 @@ local function move_due(from, now, limit, select, list)
     return values
 end
 
+-- When a claim lapses that is made in this second: deadlines are whole seconds, or '+inf'.
+local function deadline_of(second, lease)
+    return lease == '+inf' and lease or second + lease
+end
+
 local function all(members)
     return members
 end

@@ -1,8 +1,9 @@
 -- KEYS: ready, processing, deadlines, delayed
--- ARGV: now, deadline, token prefix, messages, max bytes, messages to take however large they are,
---       most lapsed or due messages to move
+-- ARGV: seconds until the claim lapses, token prefix, messages, max bytes, messages to take however large
+--       they are, most lapsed or due messages to move
 local ready, processing, deadlines, delayed = unpack(KEYS)
-local now, deadline, token, limit = ARGV[1], ARGV[2], ARGV[3], ARGV[7]
+local token, limit, second = ARGV[2], ARGV[6], math.floor(now())
+local deadline = deadline_of(second, ARGV[1])
 
 -- Reads first: a key of another type fails here, where nothing has been written yet.
 redis.call('llen', ready)
@@ -10,7 +11,7 @@ redis.call('llen', processing)
 redis.call('zcard', delayed)
 open_for_writes(deadlines)
 
-move_due(deadlines, now, limit, function(members)
+move_due(deadlines, second, limit, function(members)
     local values = {}
     for _, member in ipairs(members) do
         if #member >= 33 and string.byte(member, 33) == 58 then
@@ -19,9 +20,9 @@ move_due(deadlines, now, limit, function(members)
     end
     return remove(processing, values)
 end, ready)
-move_due(delayed, now, limit, all, ready)
+move_due(delayed, second, limit, all, ready)
 
-local values = peek(ready, 0, tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]))
+local values = peek(ready, 0, tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]))
 local claims = {}
 for i, value in ipairs(values) do
     claims[2 * i - 1] = deadline

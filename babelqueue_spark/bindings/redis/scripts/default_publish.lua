@@ -1,6 +1,6 @@
 -- KEYS: ready, delayed, and to publish only once: idempotency key
--- ARGV: seconds an idempotency key lives, a word unique to this call, how many are delayed, (score, value) of
---       each of those, then the others
+-- ARGV: seconds an idempotency key lives, a word unique to this call, how many are delayed, (seconds,
+--       value) of each of those, then the others
 local ready, delayed, key = unpack(KEYS)
 local word, count = ARGV[2], tonumber(ARGV[3])
 
@@ -20,8 +20,9 @@ local function distinct(value, i)
     return copy .. '"headers":{},"body":' .. cjson.encode(value) .. '}'
 end
 
+local second = count > 0 and math.floor(now())
 for i = 1, count do
-    local score, value = ARGV[2 * i + 2], ARGV[2 * i + 3]
+    local score, value = second + ARGV[2 * i + 2], ARGV[2 * i + 3]
     if redis.call('zadd', delayed, 'nx', score, value) == 0 then
         redis.call('zadd', delayed, score, distinct(value, i))
     end

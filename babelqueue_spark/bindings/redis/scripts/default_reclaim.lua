@@ -1,13 +1,13 @@
 -- KEYS: ready, processing, deadlines, seen, pause
--- ARGV: now, seconds an entry may lie, seconds between two looks
+-- ARGV: seconds an entry may lie, seconds between two looks
 -- Gives back what has lain in processing without a deadline. `seen` is ours: each such value, and when
 -- it was first met. Of equal values one is given back a look.
 local ready, processing, deadlines, seen, pause = unpack(KEYS)
-local now, seconds = tonumber(ARGV[1]), tonumber(ARGV[2])
+local moment, seconds = now(), tonumber(ARGV[1])
 
 redis.call('llen', ready)
 redis.call('zcard', seen)
-if not first_time(pause, ARGV[3]) then
+if not first_time(pause, ARGV[2]) then
     return 0
 end
 
@@ -41,10 +41,10 @@ each('zrange', seen, function(value)
 end)
 send('zrem', seen, gone)
 for value in pairs(stranded) do
-    redis.call('zadd', seen, 'nx', now, value)
+    redis.call('zadd', seen, 'nx', moment, value)
 end
 
-local idle = redis.call('zrangebyscore', seen, '-inf', now - seconds)
+local idle = redis.call('zrangebyscore', seen, '-inf', moment - seconds)
 local back = remove(processing, idle)
 send('rpush', ready, back)
 send('zrem', seen, idle)

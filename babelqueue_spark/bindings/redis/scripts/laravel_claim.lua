@@ -1,9 +1,10 @@
 -- KEYS: ready, notify, reserved, delayed
--- ARGV: now, deadline, messages, max bytes, messages to take however large they are, most lapsed or due
---       messages to move, recover lapsed ('1')
+-- ARGV: seconds until the claim lapses, messages, max bytes, messages to take however large they are, most
+--       lapsed or due messages to move, recover lapsed ('1')
 -- Returns the bodies, and for each the reserved member ('' when that is the body itself).
 local ready, notify, reserved, delayed = unpack(KEYS)
-local now, deadline, limit = ARGV[1], ARGV[2], ARGV[6]
+local limit, second = ARGV[5], math.floor(now())
+local deadline = deadline_of(second, ARGV[1])
 
 -- Reads first: a key of another type fails here, where nothing has been written yet.
 redis.call('llen', ready)
@@ -13,7 +14,7 @@ open_for_writes(reserved)
 
 local function move_and_notify(from)
     local tokens = {}
-    for i = 1, #move_due(from, now, limit, all, ready) do
+    for i = 1, #move_due(from, second, limit, all, ready) do
         tokens[i] = 1
     end
     send('rpush', notify, tokens)
@@ -33,11 +34,11 @@ local function reserved_member(body)
 end
 
 move_and_notify(delayed)
-if ARGV[7] == '1' then
+if ARGV[6] == '1' then
     move_and_notify(reserved)
 end
 
-local bodies = peek(ready, 0, tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]))
+local bodies = peek(ready, 0, tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]))
 local claims, members = {}, {}
 for i, body in ipairs(bodies) do
     local member = reserved_member(body)

@@ -1,5 +1,6 @@
 -- KEYS: ready, notify, delayed, and to publish only once: idempotency key
--- ARGV: seconds an idempotency key lives, how many are delayed, (score, body) of each of those, then the others
+-- ARGV: seconds an idempotency key lives, how many are delayed, (seconds, body) of each of
+--       those, then the others
 local ready, notify, delayed, key = unpack(KEYS)
 local count = tonumber(ARGV[2])
 
@@ -10,8 +11,9 @@ if not first_time(key, ARGV[1]) then
     return 0
 end
 
+local second = count > 0 and math.floor(now())
 for i = 1, count do
-    redis.call('zadd', delayed, ARGV[2 * i + 1], ARGV[2 * i + 2])
+    redis.call('zadd', delayed, second + ARGV[2 * i + 1], ARGV[2 * i + 2])
 end
 
 local bodies, tokens = {}, {}
