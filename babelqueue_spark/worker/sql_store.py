@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -66,7 +65,7 @@ class SqlStore(IdempotencyStore):
         """In one transaction, which also drops rows whose time is over."""
 
         def work(connection: Connection, table: Table) -> list[Record]:
-            now = _milliseconds()
+            now = self._milliseconds()
             connection.execute(delete(table).where(table.c.expires_at <= now))
             keys = {_key(message_id): message_id for message_id in ids}
             known = {row.id: row for row in connection.execute(select(table).where(table.c.id.in_(keys)))}
@@ -89,7 +88,7 @@ class SqlStore(IdempotencyStore):
             row = {
                 "owner": owner,
                 "handled": True,
-                "expires_at": _milliseconds() + self._keep * 1000,
+                "expires_at": self._milliseconds() + self._keep * 1000,
                 "result": result,
             }
             if not connection.execute(update(table).where(table.c.id == key).values(**row)).rowcount:
@@ -137,6 +136,10 @@ class SqlStore(IdempotencyStore):
                 continue
         raise BrokerError(f"{database.address}: others wrote the same rows of '{table.name}' at each try")
 
+    def _milliseconds(self) -> int:
+        database, _ = self._connected()
+        return int(database.now() * 1000)
+
     def _connected(self) -> tuple[SqlClient, Table]:
         if self._open is None:
             options = SqlOptions.parse(BindingConfig(url=resolve(self._url, "url")))
@@ -172,7 +175,3 @@ def _record(row: Any, owner: str) -> Record:
 def _key(message_id: str) -> str:
     """Of a length that each database indexes, and no other's whatever the database's collation."""
     return hashlib.blake2b(message_id.encode("utf-8", "surrogatepass"), digest_size=32).hexdigest()
-
-
-def _milliseconds() -> int:
-    return time.time_ns() // 1_000_000

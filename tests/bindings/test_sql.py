@@ -51,7 +51,7 @@ Connect = Callable[..., SqlBinding]
 
 
 class Clock:
-    """Seconds that pass when the test says so."""
+    """Seconds that pass on this host when the test says so."""
 
     def __init__(self, start: datetime) -> None:
         self.seconds = start.timestamp()
@@ -69,8 +69,10 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock(NOON)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock(NOON)
+    monkeypatch.setattr(time, "time", clock)
+    return clock
 
 
 @pytest.fixture
@@ -81,7 +83,7 @@ def connect(path: Path, clock: Clock) -> Iterator[Connect]:
         config = BindingConfig(
             url=f"sqlite:///{path}{query}", visibility_timeout=timeout, client_options=options
         )
-        opened.append(SqlBinding(config, clock=clock))
+        opened.append(SqlBinding(config))
         return opened[-1]
 
     yield connect
@@ -430,8 +432,7 @@ def test_a_message_that_an_initphp_worker_left_is_redelivered(path: Path) -> Non
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             assert initphp_reserve(connection) == (1, "x")
         assert binding.claim("orders", 1, MIB).num_rows == 0
-    later = BindingConfig(url=f"sqlite:///{path}")
-    with SqlBinding(later, clock=lambda: time.time() + 91) as binding:
+        rows(path, "UPDATE jobs SET reserved_at = datetime(reserved_at, '-91 seconds')")
         assert take(binding, "orders", 1).column("redelivered").to_pylist() == [True]
 
 

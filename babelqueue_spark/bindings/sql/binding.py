@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -50,9 +49,7 @@ _Claim = tuple[str, int]
 class SqlBinding(Binding):
     """A SQL database with InitPHP's tables, which are created where they are missing.
 
-    Args:
-        config: what to connect to.
-        clock: epoch seconds by which claims and delays are reckoned; as in InitPHP, the client's.
+    Claims and delays go by the server's clock; on SQLite by the host's, which all its processes share.
     """
 
     name = "sql"
@@ -68,21 +65,20 @@ class SqlBinding(Binding):
         ordered=True,
     )
 
-    def __init__(self, config: BindingConfig, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, config: BindingConfig) -> None:
         super().__init__(config)
         options = SqlOptions.parse(config)
         self._tables = Tables(options.table, options.failed_table)
         self._client = SqlClient(options.url, self._tables.metadata)
         self._zone = options.time_zone
         self._retry_after = options.retry_after
-        self._clock = clock
         # A claim counts from the second that has begun.
         self.lease = options.retry_after - 1.0
 
     def backlog(self, queue: str) -> int:
         """Rows that are due and not reserved, or whose reservation lapsed: a scan of the reserve index."""
         table = self._table(queue)
-        ready = (*self._named(table, queue), *self._ready(queue, self._clock()))
+        ready = (*self._named(table, queue), *self._ready(queue, self._client.now()))
         with self._client.reading() as connection:
             return connection.execute(select(func.count()).select_from(table).where(*ready)).scalar_one()
 
@@ -128,6 +124,10 @@ class SqlBinding(Binding):
             rows, seen = self._browsed(queue, seen, newest)
             yield self._received(rows, [f" {row[0]}".encode() for row in rows] if _is_failed(queue) else None)
 
+    def now(self) -> float:
+        """By the server's clock, on SQLite the host's."""
+        return self._client.now()
+
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
@@ -158,7 +158,7 @@ class SqlBinding(Binding):
         return self._client.dialect.named(table.c.queue, _original(queue))
 
     def _claimed(self, connection: Connection, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
-        jobs, seconds = self._tables.jobs, self._clock()
+        jobs, seconds = self._tables.jobs, self._client.dialect.now(connection)
         # The columns of the reserve index: a claim costs the same however long the queue is.
         order = (jobs.c.available_at, jobs.c.reserved_at, jobs.c.id)
         ready = (*self._named(jobs, queue), *self._ready(queue, seconds))
@@ -177,7 +177,9 @@ class SqlBinding(Binding):
             table.c.id > seen,
             table.c.id <= newest,
         )
-        ready = select(table.c.id).where(*wanted, *self._ready(queue, self._clock())).order_by(table.c.id)
+        ready = (
+            select(table.c.id).where(*wanted, *self._ready(queue, self._client.now())).order_by(table.c.id)
+        )
         with self._client.reading() as connection:
             rows = self._taken(connection, table, ready, _BROWSE_ROWS, _BROWSE_BYTES)
         there = [row for row in rows if row[1] is not None]  # others may have taken some meanwhile
@@ -236,7 +238,7 @@ class SqlBinding(Binding):
 
     def _is_new(self, connection: Connection, idempotency_key: str) -> bool:
         """Write the key down unless it is there; forget old ones."""
-        published, seconds = self._tables.published, self._clock()
+        published, seconds = self._tables.published, self._client.now()
         kept = times.written(seconds - _KEYS_KEPT, self._zone)
         connection.execute(delete(published).where(published.c.created_at < kept))
         try:
@@ -247,7 +249,7 @@ class SqlBinding(Binding):
         return True
 
     def _job_rows(self, queue: str, messages: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-        seconds = self._clock()
+        seconds = self._client.now()
         now = times.written(seconds, self._zone)
         delays = pc.fill_null(messages.column("delay"), 0).to_pylist()
         due = {delay: times.written_due(seconds, delay, self._zone) for delay in set(delays)}
@@ -257,7 +259,7 @@ class SqlBinding(Binding):
             yield mirror
 
     def _failed_rows(self, queue: str, messages: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-        now = times.written(self._clock(), self._zone)
+        now = times.written(self._client.now(), self._zone)
         bodies = messages.column("body")
         envelopes = decode(bodies)
         reasons = pc.struct_field(envelopes.column("dead_letter"), "reason").to_pylist()

@@ -14,6 +14,7 @@ from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from babelqueue_spark.bindings.advice import Advice, denied, failed, full, not_found, too_large, unreachable
+from babelqueue_spark.bindings.clocks import ServerClock
 from babelqueue_spark.bindings.sql.dialects import LOCK_SECONDS, WRITES, dialect_of
 from babelqueue_spark.errors import BrokerError
 
@@ -111,9 +112,19 @@ class SqlClient:
     def __init__(self, url: URL, metadata: MetaData) -> None:
         self.dialect = dialect_of(url)
         self.address = self.dialect.address(url)
+        self._clock = ServerClock(self.address)
         self._url = url
         self._metadata = metadata
         self._engine: Engine | None = None
+
+    def now(self) -> float:
+        """Seconds since 1970, by the server's clock as it was when this connection was made.
+
+        By this host's clock where the database has no server.
+        """
+        with self._explained():
+            self._connected()
+        return self._clock.now() if self.dialect.clock else time.time()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -179,6 +190,7 @@ class SqlClient:
     def _prepare(self, engine: Engine) -> None:
         """Create the tables that are missing; refuse those which are something else."""
         with self._transaction(engine, write=False) as connection:
+            self._clock.read(lambda: self.dialect.now(connection))
             found = inspect(connection)
             present = [table for table in self._metadata.sorted_tables if found.has_table(table.name)]
             for table in present:
