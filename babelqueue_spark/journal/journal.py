@@ -23,7 +23,7 @@ import socket
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,11 +52,17 @@ class State:
 
 
 class Journal:
-    """One journal directory. Cheap to make; executors use only `segment` and `expected_redeliveries`."""
+    """One journal directory. Cheap to make; executors use only `segment` and `expected_redeliveries`.
 
-    def __init__(self, location: str) -> None:
+    Args:
+        location: directory or URL.
+        clock: seconds since 1970 by which commits reckon, on whichever host the driver runs.
+    """
+
+    def __init__(self, location: str, clock: Callable[[], float] = time.time) -> None:
         self._store = open_store(location)
         self.location = self._store.location
+        self._clock = clock
         self._owner: str | None = None
         self._id: str | None = None
 
@@ -215,7 +221,7 @@ class Journal:
         before = self.state()
         if batch <= before.committed:
             return
-        now = time.time()
+        now = self._clock()
         cleaned = before.cleaned
         while cleaned < batch and self._expired(cleaned + 1, now - retention):
             cleaned += 1

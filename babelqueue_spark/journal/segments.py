@@ -16,7 +16,9 @@ import pyarrow.compute as pc
 from babelqueue_spark.journal.stores import Store
 
 CLOCK_SKEW = 5.0
-"""Seconds by which the clocks of two hosts may differ before a lapsed claim is taken for a live one."""
+"""Seconds by which two processes may differ on the broker's time before a lapsed claim seems a live one;
+on their hosts' time where the broker tells none.
+"""
 
 FromQueue = tuple[str, pa.RecordBatch]
 """Deliveries, with the queue that they were claimed from."""
@@ -55,7 +57,8 @@ class SegmentContent:
     Attributes:
         claimed: all deliveries, with the queue of each batch.
         redelivered: for each batch a mask; true for redeliveries of messages that are journalled elsewhere.
-        lapses_at: epoch seconds; before them the broker cannot have delivered the messages to anybody else.
+        lapses_at: seconds since 1970 by the broker's clock, if it tells it; before them it cannot have
+            delivered the messages to anybody else.
     """
 
     claimed: Sequence[FromQueue]

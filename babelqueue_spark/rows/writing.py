@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 from typing import Any
 
@@ -57,7 +56,7 @@ def to_messages(
     queues = _queues(rows, blocks, options)
     found, envelopes = bodies_and_envelopes(rows, blocks, queues, first_row, ids)
     targets = _targets(queues, blocks, options, binding)
-    delays = _delays(rows)
+    delays = _delays(rows, binding)
     _check_delays(delays, targets, binding)
     outgoing = pa.RecordBatch.from_arrays(
         [found, _headers(rows, binding), _keys(rows, binding), delays], schema=OUTGOING
@@ -118,12 +117,12 @@ def _keys(rows: pa.RecordBatch, binding: BaseBinding) -> pa.StringArray:
     return keys
 
 
-def _delays(rows: pa.RecordBatch) -> pa.Int64Array:
+def _delays(rows: pa.RecordBatch, binding: BaseBinding) -> pa.Int64Array:
     """Milliseconds from now, out of `delay` (seconds, an interval, or text) or `deliver_at`."""
     delays = _relative(column_of(rows, "delay"), rows.num_rows)
     moments = column_of(rows, "deliver_at")
     if moments is not None:
-        now = pa.scalar(time.time_ns() // 1000, pa.int64())
+        now = pa.scalar(int(binding.now() * 1_000_000), pa.int64())
         ahead = pc.subtract(moments_of(moments).cast(pa.int64()), now)
         delays = pc.coalesce(delays, pc.divide(pc.max_element_wise(ahead, 0), 1000))
     return delays

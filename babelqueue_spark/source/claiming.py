@@ -55,8 +55,9 @@ def deliveries_of(claim: Claim, options: Options, journal: Journal, binding: Bin
     if state is SegmentState.ABSENT:
         claimed = _claim_into(segment, claim, options, journal, binding)
         if claimed is not None:
-            _acknowledge_and_record(segment, claimed, claim, journal, binding, connected=True)
-            return claimed.fresh
+            content, until = claimed
+            _acknowledge_and_record(segment, content, claim, journal, binding, until)
+            return content.fresh
         state, content = segment.load()
     if content is None:
         raise JournalError(
@@ -64,19 +65,19 @@ def deliveries_of(claim: Claim, options: Options, journal: Journal, binding: Bin
             "another attempt and cannot be read yet; the task is to be repeated"
         )
     if state is SegmentState.JOURNALLED:
-        _acknowledge_and_record(segment, content, claim, journal, binding, connected=False)
+        _acknowledge_and_record(segment, content, claim, journal, binding)
     return content.fresh
 
 
 def _claim_into(
     segment: Segment, claim: Claim, options: Options, journal: Journal, binding: Binding
-) -> SegmentContent | None:
-    """Claim and journal; None if another attempt journalled first.
+) -> tuple[SegmentContent, float] | None:
+    """Claim and journal; what, and until when by the monotonic clock. None if another attempt was first.
 
     Claims are released only if it is certain that the journal does not hold them. Once the write has begun,
     an error may hide a success, so they are left to lapse.
     """
-    content = _claim(claim, options, journal, binding)
+    content, until = _claim(claim, options, journal, binding)
     try:
         written = segment.write(content, DELIVERIES)
     except JournalMissingError:  # the folder of the batch is gone, and nothing was written
@@ -90,14 +91,16 @@ def _claim_into(
         segment.discard()
         _release(content.claimed, binding)
         raise _too_late(claim, journal)
-    return content
+    return content, until
 
 
-def _claim(claim: Claim, options: Options, journal: Journal, binding: Binding) -> SegmentContent:
+def _claim(
+    claim: Claim, options: Options, journal: Journal, binding: Binding
+) -> tuple[SegmentContent, float]:
     """Claim what can be journalled before the lease ends; release what took longer, and claim again."""
     for _ in range(_CLAIM_ATTEMPTS):
         started = time.monotonic()
-        lapses_at = time.time() + binding.lease if binding.lease else 0.0
+        lapses_at = binding.now() + binding.lease if binding.lease else 0.0
         claimed: list[FromQueue] = []
         try:
             claimed.extend(_take(claim, options, binding))
@@ -105,8 +108,9 @@ def _claim(claim: Claim, options: Options, journal: Journal, binding: Binding) -
         except BaseException:
             _release(claimed, binding)
             raise
-        if not binding.lease or time.monotonic() - started < binding.lease:
-            return SegmentContent(claimed, redelivered, lapses_at)
+        until = started + binding.lease
+        if not binding.lease or time.monotonic() < until:
+            return SegmentContent(claimed, redelivered, lapses_at), until
         _release(claimed, binding)
     raise JournalError(
         f"journal {journal.location}: {claim.queues}: claims lapsed {_CLAIM_ATTEMPTS} times before they "
@@ -155,7 +159,7 @@ def _redeliveries(
     known: Counter[str] = Counter()
     if any(_may_repeat(batch) for _, batch in claimed):
         known = journal.expected_redeliveries(
-            claim.committed, claim.batch, claim.index, _identities(binding), now=time.time()
+            claim.committed, claim.batch, claim.index, _identities(binding), now=binding.now()
         )
     if not known:
         return [pa.repeat(pa.scalar(False), batch.num_rows) for _, batch in claimed]
@@ -198,11 +202,10 @@ def _acknowledge_and_record(
     claim: Claim,
     journal: Journal,
     binding: Binding,
-    *,
-    connected: bool,
+    until: float | None = None,
 ) -> None:
-    """Acknowledge what the segment holds, and record it there."""
-    unacknowledged = _acknowledge(content, claim, binding, connected=connected)
+    """Acknowledge what the segment holds, and record it there; for `until` see `_acknowledge`."""
+    unacknowledged = _acknowledge(content, claim, binding, until)
     if unacknowledged and 0 < binding.lease < math.inf:
         lapsed_at = content.lapses_at + binding.lease - CLOCK_SKEW
         unacknowledged -= journal.claimed_since(
@@ -220,19 +223,25 @@ def _acknowledge_and_record(
         journal.check_shared(claim.journal)
 
 
-def _acknowledge(content: SegmentContent, claim: Claim, binding: Binding, *, connected: bool) -> Counter[str]:
+def _acknowledge(
+    content: SegmentContent, claim: Claim, binding: Binding, until: float | None
+) -> Counter[str]:
     """Acknowledge what is journalled; count the identities of messages that the broker may deliver again.
 
-    `connected` is the attempt that claimed. Any other attempt repeats the acknowledge, because the first one
-    died or is still at it. While the lease lasts, a message that is not there was acknowledged by the first
-    one. Where claims end with the connection, the message may be on its way to another reader by then.
+    `until` is the end of the lease by this process's monotonic clock, for the attempt that claimed. Any other
+    attempt has None: it repeats the acknowledge, because the first one died or is still at it. While the
+    lease lasts, a message that is not there was acknowledged by another attempt. Where claims end with the
+    connection, the message may be on its way to another reader by then.
     """
+    connected = until is not None
     if not (connected or binding.capabilities.durable_receipts):
         return names_of(content.claimed, _identities(binding))
     left: list[FromQueue] = []
     for queue, batch in content.claimed:
         removed = binding.acknowledge(queue, batch)
-        live = time.time() < content.lapses_at - CLOCK_SKEW
+        # The broker's clock may have been set back since the claim.
+        over = until is not None and time.monotonic() >= until
+        live = not over and binding.now() < content.lapses_at - CLOCK_SKEW
         if not connected and binding.capabilities.connection_claims:
             left.append((queue, batch))
         elif not live and not pc.all(removed).as_py():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -113,8 +112,8 @@ class _Planner:
     def __init__(self, options: Options) -> None:
         self.backlog: dict[str, int] = dict.fromkeys(options.queue, 0)
         self._options = options
-        self._journal = Journal(str(options.journal_location))
         self._binding: Binding = options.queue_binding()
+        self._journal = Journal(str(options.journal_location), self._binding.now)
         self._owner = False
         self._end: dict[str, Any] | None = None
         self._committed = 0
@@ -225,7 +224,7 @@ class _Planner:
             reads=reads,
             tasks=count_tasks(reads, self._options, budget),
             backlog=dict(self.backlog),
-            planned_at=round(time.time(), 3),
+            planned_at=round(self._binding.now(), 3),
         )
         return self._journal.record_plan(batch, plan)
 

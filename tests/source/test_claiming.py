@@ -173,9 +173,8 @@ def test_what_lapses_during_the_acknowledge_is_recognised(
 
         def acknowledge(self: Binding, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
             self.release(queue, deliveries)
-            lapsed = time.time() + 61
-            clock = SimpleNamespace(time=lambda: lapsed, monotonic=time.monotonic)
-            slow.setattr("babelqueue_spark.source.claiming.time", clock)
+            lapsed = self.now() + 61
+            slow.setattr(kind, "now", lambda _: lapsed)
             return pa.repeat(pa.scalar(False), deliveries.num_rows)
 
         slow.setattr(kind, "acknowledge", acknowledge)
