@@ -13,13 +13,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from redis import Redis
+from sqlalchemy import create_engine, text
 
 from babelqueue_spark.bindings import Binding, clocks
 from babelqueue_spark.bindings.batches import outgoing
 from babelqueue_spark.journal import Journal, Segment
 from babelqueue_spark.options import read_options
 from babelqueue_spark.rows.ids import IdSource
+from babelqueue_spark.rows.reading import SCHEMA
 from babelqueue_spark.rows.writing import to_messages
+from babelqueue_spark.source.stream import QueueStreamReader
 from babelqueue_spark.testing import MIB, eventually, take
 from babelqueue_spark.worker import IdempotencyStore, Record, RedisStore, SqlStore
 from tests.brokers import url_of
@@ -183,6 +187,23 @@ def test_a_repeat_on_a_host_that_is_ahead_drops_no_later_message(url: str, queue
     assert attempt(url, queue, location, 0, batch=2) == [body]
 
 
+@on_servers
+def test_a_driver_on_a_host_that_is_ahead_keeps_segments_as_long(
+    url: str, queue: str, location: str, stepping: Callable[[float], None]
+) -> None:
+    publish(url, queue, [envelope(1)])
+    options = {"url": url, "queue": queue, "journalLocation": location, "journalRetention": "1h"}
+    first, next_one = (QueueStreamReader(read_options(options), SCHEMA) for _ in range(2))
+    planned = first.latestOffset(first.initialOffset())
+    assert planned["batch"] == 1
+    first.stop()
+    stepping(2 * HOUR)
+    next_one.commit(planned)
+    next_one.stop()
+    state = Journal(location).state()
+    assert (state.committed, state.cleaned) == (1, 0)
+
+
 # Delays.
 
 
@@ -204,9 +225,7 @@ def publish_later(url: str, queue: str) -> None:
 
 @on_servers
 @both_ways
-def test_delays_are_those_of_the_brokers_clock(
-    url: str, queue: str, skew: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_delays_are_those_of_the_brokers_clock(url: str, queue: str, skew: float) -> None:
     with host(skew) as wrong:
         wrong(publish_later, url, queue)
     assert backlog(url, queue) == 0
@@ -216,15 +235,11 @@ def test_delays_are_those_of_the_brokers_clock(
 def seconds_until_due(url: str, queue: str) -> list[float]:
     """What lies in the broker, by the clock of this machine, which is the broker's."""
     if url.startswith("redis"):
-        from redis import Redis
-
         name = f"queues:{queue}" if "laravel" in url else queue
         with Redis.from_url(url.partition("?")[0]) as client:
             found = client.zrange(f"{name}:delayed", 0, -1, withscores=True)
         moments = [score for _, score in found]
     else:
-        from sqlalchemy import create_engine, text
-
         engine = create_engine(url)
         with engine.connect() as connection:
             rows = connection.execute(
