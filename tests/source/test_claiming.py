@@ -127,9 +127,8 @@ def test_no_warning_where_the_attempt_before_acknowledged(
     attempt(url, queue, location, 0)
     [record] = Path(location).glob("batches/*/*.ack")
     record.unlink()
-    lapsed = time.time() + 61
-    clock = SimpleNamespace(time=lambda: lapsed, monotonic=time.monotonic)
-    monkeypatch.setattr("babelqueue_spark.source.claiming.time", clock)
+    kind = type(read_options({"url": url, "queue": queue}).binding())
+    monkeypatch.setattr(kind, "now", lambda _: time.time() + 61)
     assert attempt(url, queue, location, 0) == bodies
     assert not caplog.records
 
