@@ -22,8 +22,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from babelqueue_spark.envelope import canonical
 from babelqueue_spark.envelope.jsontext import MAX_DEPTH, is_utf8
+from babelqueue_spark.envelope.outline import too_deep
 from babelqueue_spark.envelope.rows import DeadLetter, Int64, Meta, Row, batch_of
-from babelqueue_spark.envelope.scan import may_be_deep, too_big_rows
+from babelqueue_spark.envelope.scan import too_big_rows
 from babelqueue_spark.envelope.strict import examine, identity, ignored_keys, is_extra
 
 _logger = logging.getLogger(__name__)
@@ -111,14 +112,15 @@ def _read_all(bodies: Any, allow_list_data: bool) -> Any:
 
 def _read_loosely(text: bytes) -> Row | None:
     """The fields of a body, or None when it takes the strict way to be sure of them."""
-    if may_be_deep(text, MAX_DEPTH) or not is_utf8(text):
+    if too_deep(text, MAX_DEPTH) or not is_utf8(text):
         return None
     try:
-        envelope, extra, ignored = _parsed(text)
+        envelope, is_usual = _parsed(text)
+        data = bytes(envelope.data)
+        if not data.startswith(b"{") or not _shows_all_data(text, data):
+            return None
+        extra, ignored = ([], ()) if is_usual else _beside_the_contract(text, envelope)
     except (msgspec.MsgspecError, RecursionError):
-        return None
-    data = bytes(envelope.data)
-    if not data.startswith(b"{") or not _shows_all_data(text, data):
         return None
     return Row(
         job=identity(envelope.job, envelope.urn),
@@ -132,16 +134,19 @@ def _read_loosely(text: bytes) -> Row | None:
     )
 
 
-def _parsed(text: bytes) -> tuple[_CoreEnvelope | _LooseEnvelope, list[tuple[str, str]], tuple[str, ...]]:
-    """A body, the unknown keys of its `meta`, and the keys to ignore. Raises MsgspecError."""
+def _parsed(text: bytes) -> tuple[_CoreEnvelope | _LooseEnvelope, bool]:
+    """A body, and whether it has the keys of the contract only. Raises MsgspecError."""
     try:
-        return _parse_core(text), [], ()
+        return _parse_core(text), True
     except msgspec.ValidationError:
-        envelope = _parse_loosely(text)
+        return _parse_loosely(text), False
+
+
+def _beside_the_contract(text: bytes, envelope: Any) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
+    """The unknown keys of the `meta` of a body, and the keys to ignore. Raises MsgspecError."""
     meta = _parse_meta_text(text).meta or {}
     extra = [(key, bytes(value).decode()) for key, value in meta.items() if is_extra(key)]
-    ignored = ignored_keys(envelope.job, envelope.urn, envelope.timestamp is not UNSET, meta)
-    return envelope, extra, ignored
+    return extra, ignored_keys(envelope.job, envelope.urn, envelope.timestamp is not UNSET, meta)
 
 
 def _shows_all_data(text: bytes, data: bytes) -> bool:

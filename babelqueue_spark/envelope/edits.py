@@ -9,32 +9,35 @@ Canonical bodies take a quick way, all at once; the rest goes through `EditedObj
 
 import base64
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import UNSET
 
 from babelqueue_spark.envelope import canonical
 from babelqueue_spark.envelope.columns import FORBIDDEN_META_KEYS
 from babelqueue_spark.envelope.jsontext import (
     JSON_WHITESPACE,
-    STRICT,
-    Member,
-    document_members,
+    Pairs,
+    document_pairs,
     has_lone_surrogate,
     is_utf8,
-    members,
     with_room,
 )
+from babelqueue_spark.envelope.outline import Outline
 from babelqueue_spark.envelope.reasons import Reason
-from babelqueue_spark.envelope.strict import examine, is_usable
+from babelqueue_spark.envelope.strict import is_envelope, is_usable
 from babelqueue_spark.envelope.texts import dead_letter_block, digits
 
 _BLOCK = b',"dead_letter":'
 _WRAPPERS = ({"raw", "dead_letter"}, {"raw", "raw_encoding", "dead_letter"})
+
+#: From where to where in a text, and the bytes to put there.
+Change = tuple[int, int, bytes]
 
 _skim_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -137,73 +140,91 @@ def _edited(edit: Callable[..., bytes], rows: Iterable[tuple[Any, ...]]) -> Iter
 
 
 class EditedObject:
-    """The text of one JSON object, and changes to its members that leave every other character alone."""
+    """The text of one JSON object, and changes to its members that leave every other byte alone.
 
-    def __init__(self, text: str) -> None:
-        """Raise ValueError when `text` is not one strict JSON object within the limits."""
+    Members are named by their numbers: they count from 0, repeated keys included.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        """Raise ValueError when `text` is not one strict JSON object of UTF-8 within the limits."""
+        if not is_utf8(text):
+            raise ValueError("no UTF-8")
         self.text = text
-        self.members = document_members(text)
-        self._doomed: list[Member] = []
-        self._appended: list[str] = []
-        self._changes: list[tuple[int, int, str]] = []
+        self.pairs = document_pairs(text)
+        self.numbers = {key: number for number, (key, _) in enumerate(self.pairs)}
+        """the last member of each key, the one that counts"""
+        self._outline = Outline(text)
+        self._doomed: set[int] = set()
+        self._appended: list[bytes] = []
+        self._changes: list[Change] = []
 
-    def last(self, key: str) -> Member | None:
-        """The member of this key that counts."""
-        return next((member for member in reversed(self.members) if member.key == key), None)
+    def last(self, key: str) -> Any:
+        """The value that counts of this key; UNSET when there is none."""
+        return self.pairs[self.numbers[key]][1] if key in self.numbers else UNSET
 
     def write(self, key: str, value: str) -> None:
         """Give a key this JSON text as its value: in its place, or appended."""
-        member = self.last(key)
-        if member is None:
-            self._appended.append(f'"{key}":{value}')
+        if key in self.numbers:
+            span = self._outline.span(self.numbers[key])
+            self._changes.append((span.start, span.end, value.encode()))
         else:
-            self._changes.append((member.start, member.end, value))
+            self._appended.append(f'"{key}":{value}'.encode())
 
-    def cut(self, doomed: Iterable[Member]) -> None:
-        """Take these members out."""
-        self._doomed.extend(doomed)
+    def cut(self, key: str, *, but_last: bool = False) -> None:
+        """Take out the members of this key, or all of them but the last."""
+        if key in self.numbers:
+            spared = self.numbers[key] if but_last else None
+            self._doomed.update(_numbers_of(self.pairs, {key}))
+            self._doomed.discard(spared)
 
-    def cut_within(self, outer: Member, keys: frozenset[str]) -> None:
-        """Take the members of these keys out of the object that is a member's value."""
-        inner, _ = members(self.text, start=outer.start)
-        self._changes += _cuts(self.text, inner, [member for member in inner if member.key in keys])
+    def cut_within(self, outer: str, keys: frozenset[str]) -> None:
+        """Take the members of these keys out of the object that is a key's last value."""
+        _, start, end = self._outline.span(self.numbers[outer])
+        doomed = {*_numbers_of(self.last(outer), keys)}
+        inner = Outline(self.text[start:end])
+        self._changes += [
+            (start + begin, start + stop, b"") for begin, stop in _cuts(inner, len(self.last(outer)), doomed)
+        ]
 
-    def rename(self, member: Member, key: str) -> None:
-        """Give a member another key."""
-        _, key_end = STRICT.raw_decode(self.text, member.at)
-        self._changes.append((member.at, key_end, f'"{key}"'))
+    def rename(self, key: str, new: str) -> None:
+        """Give the last member of a key another key."""
+        at, start, _ = self._outline.span(self.numbers[key])
+        key_end = self.text.rindex(b'"', at, self.text.rindex(b":", at, start)) + 1
+        self._changes.append((at, key_end, f'"{new}"'.encode()))
 
     def result(self) -> bytes:
         """The text with all changes."""
-        left_over = len(self._doomed) < len(self.members)
-        appended = ",".join(["", *self._appended] if left_over else self._appended)
-        brace = self.text.rindex("}")
-        changes = [*self._changes, *_cuts(self.text, self.members, self._doomed), (brace, brace, appended)]
+        left_over = len(self._doomed) < len(self.pairs)
+        appended = b",".join([b"", *self._appended] if left_over else self._appended)
+        brace = self.text.rindex(b"}")
+        cuts = [(start, end, b"") for start, end in _cuts(self._outline, len(self.pairs), self._doomed)]
         pieces = []
         position = 0
-        for start, end, replacement in sorted(changes):
+        for start, end, replacement in sorted([*self._changes, *cuts, (brace, brace, appended)]):
             pieces += [self.text[position:start], replacement]
             position = end
-        return "".join([*pieces, self.text[position:]]).encode()
+        return b"".join([*pieces, self.text[position:]])
 
 
-def _cuts(text: str, found: list[Member], doomed: list[Member]) -> Iterable[tuple[int, int, str]]:
-    """The changes that take `doomed` out of `found`, each member with one of the commas beside it."""
-    places = {member.at for member in doomed}
-    survivor = False
-    for number, member in enumerate(found):
-        if member.at not in places:
-            survivor = True
-        elif survivor:
-            yield text.index(",", found[number - 1].end), member.end, ""
-        elif number + 1 < len(found):
-            yield member.at, found[number + 1].at, ""
+def _numbers_of(pairs: Pairs, keys: Collection[str]) -> Iterator[int]:
+    return (number for number, (key, _) in enumerate(pairs) if key in keys)
+
+
+def _cuts(outline: Outline, count: int, doomed: Collection[int]) -> Iterator[tuple[int, int]]:
+    """What to cut so that `doomed` go out of `count` members, each with one of the commas beside it."""
+    survivor = next((number for number in range(count) if number not in doomed), count)
+    for number in sorted(doomed):
+        at, _, end = outline.span(number)
+        if number > survivor:
+            yield outline.comma(number), end
+        elif number + 1 < count:
+            yield at, outline.span(number + 1).at
         else:
-            yield member.at, member.end, ""
+            yield at, end
 
 
 def _with_attempts(body: bytes, attempts: int | None) -> bytes:
-    edited = EditedObject(body.decode())
+    edited = EditedObject(body)
     _make_sendable(edited)
     _write_attempts(edited, attempts)
     return edited.result()
@@ -211,73 +232,66 @@ def _with_attempts(body: bytes, attempts: int | None) -> bytes:
 
 def _write_attempts(edited: EditedObject, attempts: int | None) -> None:
     last = edited.last("attempts")
-    already = last is not None and type(last.value) is int and last.value == attempts
+    already = type(last) is int and last == attempts
     if attempts is not None and not already:
         edited.write("attempts", str(attempts))
 
 
 def _make_sendable(edited: EditedObject) -> None:
     """Cut the forbidden keys, and fold the alias `urn` into `job`."""
-    edited.cut(member for member in edited.members if member.key == "timestamp")
+    edited.cut("timestamp")
     meta = edited.last("meta")
-    if meta is not None and isinstance(meta.value, dict) and not FORBIDDEN_META_KEYS.isdisjoint(meta.value):
-        edited.cut_within(meta, FORBIDDEN_META_KEYS)
-    job, urn = edited.last("job"), edited.last("urn")
-    if job is not None and is_usable(job.value):
-        edited.cut(member for member in edited.members if member.key == "urn")
-    elif urn is not None and is_usable(urn.value):
-        edited.cut(member for member in edited.members if member.key in ("job", "urn") and member is not urn)
-        edited.rename(urn, "job")
+    if isinstance(meta, tuple) and any(key in FORBIDDEN_META_KEYS for key, _ in meta):
+        edited.cut_within("meta", FORBIDDEN_META_KEYS)
+    if is_usable(edited.last("job")):
+        edited.cut("urn")
+    elif is_usable(edited.last("urn")):
+        edited.cut("job")
+        edited.cut("urn", but_last=True)
+        edited.rename("urn", "job")
 
 
 def _annotated(body: bytes, is_poison: bool, block: str, attempts: int | None) -> bytes:
     if not is_utf8(body):
         return _wrapped(base64.b64encode(body).decode(), '"raw_encoding":"base64",', block)
-    text = body.decode()
-    if not is_poison and _is_envelope(body):
-        return _envelope_with_block(text, block, attempts)
+    if not is_poison and is_envelope(body):
+        return _envelope_with_block(body, block, attempts)
     try:
-        return _record_with_block(text.strip(JSON_WHITESPACE), block)
+        return _record_with_block(body.strip(JSON_WHITESPACE.encode()), block)
     except ValueError:
-        return _wrapped(text, "", block)
-
-
-def _is_envelope(body: bytes) -> bool:
-    row = examine(body)
-    return not row.poison and is_usable(row.job)
+        return _wrapped(body.decode(), "", block)
 
 
 def _wrapped(raw: str, encoding: str, block: str) -> bytes:
     return f'{{"raw":{json.dumps(raw, ensure_ascii=False)},{encoding}"dead_letter":{block}}}'.encode()
 
 
-def _envelope_with_block(text: str, block: str, attempts: int | None) -> bytes:
-    edited = EditedObject(text)
+def _envelope_with_block(body: bytes, block: str, attempts: int | None) -> bytes:
+    edited = EditedObject(body)
     _make_sendable(edited)
     _write_attempts(edited, attempts)
-    last = edited.last("dead_letter")
-    edited.cut(member for member in edited.members if member.key == "dead_letter" and member is not last)
+    edited.cut("dead_letter", but_last=True)
     edited.write("dead_letter", block)
     return edited.result()
 
 
-def _record_with_block(text: str, block: str) -> bytes:
+def _record_with_block(text: bytes, block: str) -> bytes:
     edited = EditedObject(text)
-    if edited.last("dead_letter") is not None:
+    if "dead_letter" in edited.numbers:
         raise ValueError("there is a block already")
-    if has_lone_surrogate(text):
+    if has_lone_surrogate(text.decode()):
         raise ValueError("a string has half a surrogate pair")
     edited.write("dead_letter", block)
     return edited.result()
 
 
 def _redriven(body: bytes) -> bytes:
-    edited = EditedObject(body.decode())
-    if {member.key for member in edited.members} in _WRAPPERS:
-        return _unwrapped({member.key: member.value for member in edited.members})
-    edited.cut(member for member in edited.members if member.key == "dead_letter")
+    edited = EditedObject(body)
+    if edited.numbers.keys() in _WRAPPERS:
+        return _unwrapped(dict(edited.pairs))
+    edited.cut("dead_letter")
     attempts = edited.last("attempts")
-    if attempts is not None and (attempts.value is None or type(attempts.value) is int):
+    if attempts is None or type(attempts) is int:
         _write_attempts(edited, 0)
     return edited.result()
 

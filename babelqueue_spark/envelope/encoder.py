@@ -16,9 +16,9 @@ from babelqueue_spark.envelope.jsontext import (
     STRICT,
     has_lone_surrogate,
     is_utf8,
-    too_deep,
     with_room,
 )
+from babelqueue_spark.envelope.outline import too_deep
 from babelqueue_spark.envelope.scan import may_repeat_keys, slices, suspects
 from babelqueue_spark.envelope.strict import is_extra
 from babelqueue_spark.envelope.texts import dead_letter_block, digits, escaped, joined, milliseconds
@@ -172,7 +172,7 @@ def _is_distinct(text: bytes) -> bool:
 
 
 def _check_json(row: int, field: str, text: str, decoder: JSONDecoder, depth: int) -> None:
-    if too_deep(text, depth):
+    if too_deep(text.encode(), depth):
         raise EnvelopeError(row, field, "is nested too deep")
     try:
         with_room(decoder.decode, text)

@@ -1,4 +1,4 @@
-"""JSON as text: where the members of an object stand, and the limits of what is read.
+"""JSON as text: what the members of an object are, and the limits of what is read.
 
 Everything here is linear in the length of the text.
 """
@@ -8,9 +8,16 @@ import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from json import JSONDecoder
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
+
+from babelqueue_spark.envelope.outline import Outline, too_deep
+from babelqueue_spark.envelope.scan import has_endless_digits, may_be_too_big
 
 T = TypeVar("T")
+#: An object: keys and values, in order, repeated keys included. Objects within it are Pairs, arrays lists.
+Pairs = tuple[tuple[str, Any], ...]
 
 #: Deepest nesting of arrays and objects that is read, the root included. The published Python SDK gives
 #: up between 900 and 1000, wherever its caller's stack leaves it; a fixed number gives a replay the same
@@ -20,32 +27,13 @@ MAX_DEPTH = 900
 MAX_INT_DIGITS = 4300
 JSON_WHITESPACE = " \t\n\r"
 
-_KEY = re.compile(
-    r'[ \t\n\r]*+("(?:[^"\\\x00-\x1f]++|\\.)*+")[ \t\n\r]*+:[ \t\n\r]*+',
-)
-_FOLLOWING = re.compile(r"[ \t\n\r]*+([,}])")
-_CLOSING = re.compile(r"[ \t\n\r]*+\}")
-_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_ESCAPE = re.compile(
-    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>\\u[dD][89a-fA-F])|\\.", re.DOTALL
-)
+_LOW = r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_HIGH = r"\\u[dD][89abAB][0-9a-fA-F]{2}"
+_LONE_SURROGATE = re.compile(rf"{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW}")
 
 #: Fewer digits than these are an integer within a double's range.
 _DOUBLE_DIGITS = 300
-
-
-class Member(NamedTuple):
-    """One `"key": value` of an object: the parsed key and value, and where they stand in the text."""
-
-    key: str
-    value: Any
-    at: int
-    """index of the key's opening quote"""
-    start: int
-    """index of the value's first character"""
-    end: int
-    """index behind the value's last character"""
 
 
 class NumberError(ValueError):
@@ -87,7 +75,7 @@ def _any_int(literal: str) -> int | None:
 
 
 #: RFC 8259, with integers of bounded length; the same with finite numbers only (the rule for `data`), and
-#: with no key twice in an object (what we write); and whatever Python's reader can make sense of.
+#: with no key twice in an object (what we write).
 STRICT = JSONDecoder(parse_constant=_refuse_constant, parse_int=_bounded_int)
 FINITE = JSONDecoder(parse_constant=_refuse_constant, parse_int=_finite_int, parse_float=_finite_float)
 DISTINCT = JSONDecoder(
@@ -96,54 +84,42 @@ DISTINCT = JSONDecoder(
     parse_float=_finite_float,
     object_pairs_hook=_distinct,
 )
-LENIENT = JSONDecoder(parse_int=_any_int)
+#: Objects as pairs, in order, repeated keys included: as STRICT reads them, the same where no integer is
+#: long, and whatever Python's reader can make sense of, with and without long integers.
+_PAIRS = JSONDecoder(parse_constant=_refuse_constant, parse_int=_bounded_int, object_pairs_hook=tuple)
+_PAIRS_OF_SHORT = JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=tuple)
+_LENIENT = JSONDecoder(parse_int=_any_int, object_pairs_hook=tuple)
+_LENIENT_OF_SHORT = JSONDecoder(object_pairs_hook=tuple)
 
 
-def members(
-    text: str, *, start: int = 0, decoder: JSONDecoder = STRICT, data_decoder: JSONDecoder | None = None
-) -> tuple[list[Member], int]:
-    """The members of the object that opens at `start`, in order, repeated keys included, and its end.
+def document_pairs(body: bytes, *, lenient: bool = False) -> Pairs:
+    """The keys and values of the object that is the whole of `body`, JSON whitespace around it aside.
 
-    `data_decoder` reads the values of the key `data`. Raises ValueError when there is no such object.
+    Objects within are Pairs too. `lenient` reads what else Python's reader can make sense of: numbers that
+    are none, long integers (as None), bytes that are no UTF-8. Raises NumberError for such a number
+    otherwise, ValueError when `body` is anything else, or nested deeper than MAX_DEPTH.
     """
-    if not text.startswith("{", start):
-        raise ValueError("not a JSON object")
-    found: list[Member] = []
-    closing = _CLOSING.match(text, start + 1)
-    if closing:
-        return found, closing.end()
-    end = start + 1
-    while True:
-        opening = _KEY.match(text, end)
-        if opening is None:
-            raise ValueError("a key is expected")
-        literal = opening[1]
-        key: str = decoder.decode(literal) if "\\" in literal else literal[1:-1]
-        value_decoder = data_decoder if data_decoder is not None and key == "data" else decoder
-        value, value_end = value_decoder.raw_decode(text, opening.end())
-        found.append(Member(key, value, opening.start(1), opening.end(), value_end))
-        following = _FOLLOWING.match(text, value_end)
-        if following is None:
-            raise ValueError("a comma or a brace is expected")
-        end = following.end()
-        if following[1] == "}":
-            return found, end
-
-
-def document_members(
-    text: str, *, decoder: JSONDecoder = STRICT, data_decoder: JSONDecoder | None = None
-) -> list[Member]:
-    """The members of the object that is the whole of `text`, JSON whitespace around it aside.
-
-    Raises ValueError when `text` is anything else, or nested deeper than MAX_DEPTH.
-    """
-    if too_deep(text):
+    if too_deep(body, MAX_DEPTH):
         raise ValueError("nested too deep")
-    start = len(text) - len(text.lstrip(JSON_WHITESPACE))
-    found, end = members(text, start=start, decoder=decoder, data_decoder=data_decoder)
-    if text[end:].strip(JSON_WHITESPACE):
-        raise ValueError("text follows the object")
+    long, short = (_LENIENT, _LENIENT_OF_SHORT) if lenient else (_PAIRS, _PAIRS_OF_SHORT)
+    decoder = long if has_endless_digits(body) else short
+    found = decoder.decode(body.decode("utf-8", "surrogateescape"))
+    if not isinstance(found, tuple):
+        raise ValueError("not a JSON object")
     return found
+
+
+def check_data(body: bytes, pairs: Pairs) -> None:
+    """Raise NumberError when a value of `data` in the document `body` has a number that is no finite double.
+
+    `pairs` are what `document_pairs` reads in it.
+    """
+    numbers = [number for number, (key, _) in enumerate(pairs) if key == "data"]
+    if not numbers or not may_be_too_big(body):
+        return
+    outline = Outline(body)
+    values = b",".join(map(outline.value, numbers))
+    FINITE.decode(f"[{values.decode('utf-8', 'surrogateescape')}]")
 
 
 def with_room(function: Callable[..., T], *arguments: Any) -> T:
@@ -155,30 +131,17 @@ def with_room(function: Callable[..., T], *arguments: Any) -> T:
             return fresh_stack.submit(function, *arguments).result()
 
 
-def too_deep(text: str, limit: int = MAX_DEPTH) -> bool:
-    """Whether arrays and objects are nested deeper than `limit` in `text`."""
-    if text.count("[") + text.count("{") <= limit:
-        return False
-    depth = 0
-    for token in _STRING_OR_BRACKET.finditer(text):
-        character = text[token.start()]
-        if character in "[{":
-            depth += 1
-            if depth > limit:
-                return True
-        elif character in "]}":
-            depth -= 1
-    return False
-
-
 def without_surrogates(text: str) -> str:
     """`text` with U+FFFD for every lone surrogate, so that it can be a string of Arrow or Spark."""
-    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+    if text.isascii() or not _SURROGATE.search(text):
+        return text
+    points = np.array([text], "<U").view("<u4")
+    return np.where(points >> 11 == 0xD800 >> 11, 0xFFFD, points).astype("<u4").tobytes().decode("utf-32-le")
 
 
 def has_lone_surrogate(text: str) -> bool:
     """Whether a string of the JSON `text` escapes half a surrogate pair, which no UTF-8 can hold."""
-    return "\\u" in text and any(escape.lastgroup == "lone" for escape in _ESCAPE.finditer(text))
+    return "\\u" in text and _LONE_SURROGATE.search(text.replace("\\\\", "__")) is not None
 
 
 def is_utf8(text: bytes) -> bool:

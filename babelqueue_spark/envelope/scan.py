@@ -4,6 +4,7 @@ Each function may name more rows than it has to, never fewer. Everything here is
 texts, and looks at their bytes in windows that stay in the processor's cache.
 """
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 #: An exponent of as many digits may put a number out of a double's range; one of far more digits does.
 _LONG_EXPONENT, _ENDLESS_EXPONENT = 3, 16
+_EXPONENT = re.compile(rb"[eE]\+?[0-9]{%d}" % _LONG_EXPONENT)
 _ENDS_NUMBER = np.isin(np.arange(256), [*b",]} \t\r\n"])
 #: A number out of range without such an exponent has over 200 digits in a row; of those every _STRIDE-th
 #: byte gives at least eight.
@@ -24,6 +26,7 @@ _WINDOW = 1 << 17
 SLICE_ROWS = 8192
 _SLICE_BYTES = 1 << 21
 _DIGITS_IN_A_ROW = b"0" * 8
+_ENDLESS_DIGITS = b"0" * 200
 _DIGITS_TO_ZERO = bytes(ord("0") if byte in b"0123456789" else 1 for byte in range(256))
 
 # glibc gives a freed block of the size of a slice's arrays back to the system at once, and the next one's
@@ -138,11 +141,6 @@ def _opens(octets: NDArray[np.uint8]) -> NDArray[np.bool_]:
     return found
 
 
-def may_be_deep(text: bytes, limit: int) -> bool:
-    """Whether `text` has brackets enough to be nested deeper than `limit`."""
-    return len(text) > limit and text.count(b"[") + text.count(b"{") > limit
-
-
 def too_big_rows(texts: Any) -> set[int]:
     """The rows of `texts`, as for `suspects`, that may have a number that is no finite double."""
     octets, bounds = octets_of(texts)
@@ -154,6 +152,16 @@ def too_big_rows(texts: Any) -> set[int]:
 def too_big_numbers(octets: NDArray[np.uint8]) -> list[int]:
     """Where in the text of JSON objects a number stands, or may stand, that is no finite double."""
     return [*_long_exponents(octets), *_endless_digits(octets)]
+
+
+def has_endless_digits(text: bytes) -> bool:
+    """Whether there may be more digits in a row in `text` than a finite double needs."""
+    return _ENDLESS_DIGITS in text.translate(_DIGITS_TO_ZERO)
+
+
+def may_be_too_big(text: bytes) -> bool:
+    """Whether `text` may have a number that is no finite double."""
+    return _EXPONENT.search(text) is not None or has_endless_digits(text)
 
 
 def _long_exponents(octets: NDArray[np.uint8]) -> Iterator[int]:

@@ -4,23 +4,22 @@ A body is poison when it is not exactly one JSON object of valid UTF-8, or when 
 type in any of its occurrences. Its fields are then still shown where they have the type of the contract.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from msgspec import UNSET
 
 from babelqueue_spark.envelope.columns import CORE_META_KEYS, FORBIDDEN_META_KEYS, is_blank
 from babelqueue_spark.envelope.jsontext import (
-    FINITE,
-    LENIENT,
-    Member,
     NumberError,
-    document_members,
+    Pairs,
+    check_data,
+    document_pairs,
     is_utf8,
-    members,
     with_room,
     without_surrogates,
 )
+from babelqueue_spark.envelope.outline import Outline
 from babelqueue_spark.envelope.rows import DeadLetter, Meta, Row
 
 Kind = type | Mapping[str, Any]
@@ -58,56 +57,65 @@ def examine(body: bytes | None, *, allow_list_data: bool = False) -> Row:
 
 
 def _examine(body: bytes, allow_list_data: bool) -> Row:
-    text = body.decode("utf-8", "surrogateescape")
     try:
-        found, poison = _members(text)
+        pairs, poison = _pairs(body, allow_list_data)
     except ValueError:
         return Row(poison=True)
-    poison = poison or not is_utf8(body) or not _well_typed(text, found, ENVELOPE_KINDS, allow_list_data)
-    return _row(text, found, poison, allow_list_data)
+    return _row(body, pairs, poison, allow_list_data)
 
 
-def _members(text: str) -> tuple[list[Member], bool]:
-    """The members of a body, and whether one of its numbers makes it poison. ValueError: it is no object."""
+def is_envelope(body: bytes) -> bool:
+    """Whether a body is no poison and names a message. Raises RecursionError as `examine` never does."""
     try:
-        return document_members(text, data_decoder=FINITE), False
+        pairs, poison = _pairs(body)
+    except ValueError:
+        return False
+    last = dict(pairs)
+    return not poison and (is_usable(last.get("job")) or is_usable(last.get("urn")))
+
+
+def _pairs(body: bytes, allow_list_data: bool = False) -> tuple[Pairs, bool]:
+    """The members of a body, and whether they make it poison. ValueError: it is no object."""
+    try:
+        pairs = document_pairs(body)
+        check_data(body, pairs)
     except NumberError:
-        return document_members(text, decoder=LENIENT), True
+        return document_pairs(body, lenient=True), True
+    return pairs, not (is_utf8(body) and _well_typed(pairs, ENVELOPE_KINDS, allow_list_data))
 
 
-def _well_typed(
-    text: str, found: list[Member], kinds: Mapping[str, Kind], allow_list_data: bool = False
-) -> bool:
+def _well_typed(pairs: Pairs, kinds: Mapping[str, Kind], allow_list_data: bool = False) -> bool:
     return all(
-        _fits(text, member, kinds[member.key])
-        or (allow_list_data and member.key == "data" and member.value == [])
-        for member in found
-        if member.key in kinds and member.value is not None
+        _fits(value, kinds[key]) or (allow_list_data and key == "data" and value == [])
+        for key, value in pairs
+        if key in kinds and value is not None
     )
 
 
-def _fits(text: str, member: Member, kind: Kind) -> bool:
+def _fits(value: Any, kind: Kind) -> bool:
     if kind is int:
-        return type(member.value) is int and member.value in _INT64
-    if isinstance(kind, type):
-        return isinstance(member.value, kind)
-    return isinstance(member.value, dict) and _well_typed(text, members(text, start=member.start)[0], kind)
+        return type(value) is int and value in _INT64
+    if isinstance(kind, Mapping):
+        return isinstance(value, tuple) and _well_typed(value, kind)
+    return isinstance(value, tuple if kind is dict else kind)
 
 
-def _row(text: str, found: list[Member], poison: bool, allow_list_data: bool) -> Row:
-    last = {member.key: member for member in found}
-    meta = _nested(text, last.get("meta"))
-    dead_letter = _nested(text, last.get("dead_letter"))
+def _row(body: bytes, pairs: Pairs, poison: bool, allow_list_data: bool) -> Row:
+    last = dict(pairs)
+    texts = _last_texts(body, pairs, {"data", "meta"})
+    meta = _object(last.get("meta"))
+    dead_letter = _object(last.get("dead_letter"))
+    job, urn = last.get("job", UNSET), last.get("urn", UNSET)
     return Row(
-        job=identity(_value(last, "job"), _value(last, "urn")),
+        job=identity(job, urn),
         trace_id=_of_kind(last, "trace_id", str),
-        data=_data(text, last.get("data"), allow_list_data),
+        data=_data(texts, last.get("data"), allow_list_data),
         meta=None if meta is None else Meta(**_of_kinds(meta, META_KINDS)),
-        extra=_extra(text, meta or {}),
+        extra=_extra(texts["meta"], last["meta"]) if meta else [],
         attempts=_of_kind(last, "attempts", int),
         dead_letter=None if dead_letter is None else DeadLetter(**_of_kinds(dead_letter, DEAD_LETTER_KINDS)),
         poison=poison,
-        ignored=ignored_keys(_value(last, "job"), _value(last, "urn"), "timestamp" in last, meta or ()),
+        ignored=ignored_keys(job, urn, "timestamp" in last, meta or ()),
     )
 
 
@@ -136,41 +144,46 @@ def ignored_keys(job: Any, urn: Any, has_timestamp: bool, meta_keys: Iterable[st
     return tuple(pointers)
 
 
-def _value(last: dict[str, Member], key: str) -> Any:
-    return last[key].value if key in last else UNSET
-
-
-def _of_kinds(last: dict[str, Member], kinds: Mapping[str, type]) -> dict[str, Any]:
+def _of_kinds(last: dict[str, Any], kinds: Mapping[str, type]) -> dict[str, Any]:
     return {key: _of_kind(last, key, kind) for key, kind in kinds.items()}
 
 
-def _of_kind(last: dict[str, Member], key: str, kind: type) -> Any:
-    value = _value(last, key)
+def _of_kind(last: dict[str, Any], key: str, kind: type) -> Any:
+    value = last.get(key)
     if kind is int:
         return value if type(value) is int and value in _INT64 else None
     return without_surrogates(value) if isinstance(value, str) else None
 
 
-def _nested(text: str, member: Member | None) -> dict[str, Member] | None:
-    if member is None or not isinstance(member.value, dict):
-        return None
-    return {inner.key: inner for inner in members(text, start=member.start, decoder=LENIENT)[0]}
+def _object(value: Any) -> dict[str, Any] | None:
+    """The members that count of an object; None when the value is none."""
+    return dict(value) if isinstance(value, tuple) else None
 
 
-def _data(text: str, member: Member | None, allow_list_data: bool) -> str | None:
-    if member is None:
-        return None
-    if isinstance(member.value, dict):
-        return without_surrogates(text[member.start : member.end])
-    return "{}" if allow_list_data and member.value == [] else None
+def _last_texts(body: bytes, pairs: Pairs, keys: Collection[str]) -> dict[str, bytes]:
+    """The text of the last value of each of these keys that the object `body` has."""
+    numbers = {key: number for number, (key, _) in enumerate(pairs) if key in keys}
+    if not numbers:
+        return {}
+    outline = Outline(body)
+    return {key: outline.value(number) for key, number in numbers.items()}
 
 
-def _extra(text: str, meta: dict[str, Member]) -> list[tuple[str, str]]:
-    return [
-        (without_surrogates(key), without_surrogates(text[member.start : member.end]))
-        for key, member in meta.items()
-        if is_extra(key)
-    ]
+def _data(texts: dict[str, bytes], value: Any, allow_list_data: bool) -> str | None:
+    if isinstance(value, tuple):
+        return _shown(texts["data"])
+    return "{}" if allow_list_data and value == [] else None
+
+
+def _extra(text: bytes, pairs: Pairs) -> list[tuple[str, str]]:
+    """The unknown keys of a `meta` and the texts of their last values, in the order of their first ones."""
+    keys = {key: None for key, _ in pairs if is_extra(key)}
+    texts = _last_texts(text, pairs, keys)
+    return [(without_surrogates(key), _shown(texts[key])) for key in keys]
+
+
+def _shown(text: bytes) -> str:
+    return without_surrogates(text.decode("utf-8", "surrogateescape"))
 
 
 def is_extra(key: str) -> bool:
