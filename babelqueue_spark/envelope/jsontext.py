@@ -118,8 +118,8 @@ def check_data(body: bytes, pairs: Pairs) -> None:
     if not numbers or not may_be_too_big(body):
         return
     outline = Outline(body)
-    values = b",".join(map(outline.value, numbers))
-    FINITE.decode(f"[{values.decode('utf-8', 'surrogateescape')}]")
+    values = b",".join(map(outline.value, numbers)).decode("utf-8", "surrogateescape")
+    FINITE.decode(f"[{values}]")
 
 
 def with_room(function: Callable[..., T], *arguments: Any) -> T:
