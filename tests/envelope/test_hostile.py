@@ -1,0 +1,34 @@
+"""No body costs more than ten times the time per byte of an ordinary one that is read by itself."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from babelqueue_spark.envelope import dead_letter, decode, set_attempts, strip_dead_letter
+from tests.envelope.bodies import blocks, body
+from tests.envelope.hostile import hostile, nanoseconds
+
+HOSTILE = hostile(20_000)
+#: As `json.dumps` writes it: an ordinary body that is not canonical, so that it takes its own parse.
+ORDINARY = [json.dumps(json.loads(body(data={"order_id": 1042, "note": "x" * 90}))).encode()] * 2_000
+TIMES = 10
+
+WORKS: dict[str, Callable[[Any], Any]] = {
+    "decode": decode,
+    "set attempts": lambda bodies: set_attempts(bodies, pa.array([7] * len(bodies), pa.int32())),
+    "dead letter": lambda bodies: dead_letter(bodies, blocks(*[{}] * len(bodies))),
+    "poison": lambda bodies: dead_letter(bodies, blocks(*[{"reason": "poison"}] * len(bodies))),
+    "strip": strip_dead_letter,
+}
+
+
+@pytest.mark.parametrize("work", WORKS)
+def test_no_body_costs_ten_times_an_ordinary_one(work: str) -> None:
+    budget = TIMES * nanoseconds(WORKS[work], ORDINARY)
+    costs = {name: nanoseconds(WORKS[work], [one], rounds=1) for name, one in HOSTILE.items()}
+    suspects = [name for name, cost in costs.items() if cost > budget / 2]
+    costs = {name: nanoseconds(WORKS[work], [HOSTILE[name]], rounds=5) for name in suspects}
+    assert {name: round(cost) for name, cost in costs.items() if cost > budget} == {}, round(budget)
