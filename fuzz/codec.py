@@ -5,8 +5,8 @@
 An input is a few bodies, mutated from the fixtures of the conformance suite and our own nasty ones. What
 must hold: nothing raises; the quick ways read a body as the strict way does, whatever its neighbours are,
 bytes as text; a value that does not fit its type leaves those beside it alone; no byte is lost in a dead
-letter queue; a retry changes the count; what was decoded and encoded reads the same. libFuzzer watches the
-time of each input. FOLDER keeps the corpus and the inputs that failed.
+letter queue; a retry changes the count; what was decoded and encoded reads the same. no input costs more than
+ten times the time of ordinary bodies as long. FOLDER keeps the corpus and the inputs that failed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
@@ -43,12 +44,17 @@ with atheris.instrument_imports(include=["babelqueue_spark.envelope"]):
 
 from tests.envelope.bodies import body
 from tests.envelope.conformance import suite
+from tests.envelope.hostile import hostile, nanoseconds
 from tests.envelope.test_decode import NASTY
 
 SEPARATOR = b"\x1e"
 LONGEST_INPUT = 20_000
 SECONDS_AN_INPUT = 10
 BODIES_A_ROUND = 50_000
+HOSTILE_MEMBERS = 300
+#: What an input may cost, in times of what as many bytes of ordinary bodies cost that are read one by one.
+TIMES_THE_ORDINARY = 10
+ORDINARY = json.dumps(json.loads(body(data={"order_id": 1042, "note": "x" * 90}))).encode()
 BLOCK = {
     "reason": "poison",
     "failed_at": datetime(2026, 1, 1, tzinfo=UTC),
@@ -82,6 +88,33 @@ def check(bodies: list[bytes]) -> None:
         spliced = text.startswith(b"{") and text.endswith(b"}") and record.startswith(text[:-1])
         assert back == one or spliced
     check_accepted(array.filter(decoded.column("error").is_null()))
+
+
+class Budget:
+    """What one kind of work on an input may cost, in nanoseconds of this process."""
+
+    def __init__(self, work: Callable[[Any], Any]) -> None:
+        self._work = work
+        self._a_batch = nanoseconds(work, [ORDINARY], rounds=50)
+        self._a_byte = nanoseconds(work, [ORDINARY] * 100, rounds=10) / (100 * len(ORDINARY))
+
+    def check(self, bodies: list[bytes]) -> None:
+        """Raise AssertionError when these bodies cost more, also when they are measured again."""
+        ordinary = self._a_byte * sum(len(one) + len(ORDINARY) for one in bodies)
+        budget = 2 * self._a_batch + TIMES_THE_ORDINARY * ordinary
+        if nanoseconds(self._work, bodies, rounds=1) > budget:
+            spent = nanoseconds(self._work, bodies, rounds=5)
+            assert spent <= budget, f"{spent:.0f} ns, of {budget:.0f}"
+
+
+def budgets() -> list[Budget]:
+    """A budget for each way to read or edit bodies."""
+    return [
+        Budget(decode),
+        Budget(strip_dead_letter),
+        Budget(lambda array: set_attempts(array, pa.array([7] * len(array), pa.int32()))),
+        Budget(lambda array: dead_letter(array, pa.array([BLOCK] * len(array), DEAD_LETTER_TYPE))),
+    ]
 
 
 def check_options(bodies: list[bytes], array: Any, decoded: Any) -> None:
@@ -133,6 +166,8 @@ def sow(corpus: Path) -> None:
     corpus.mkdir(parents=True, exist_ok=True)
     seeds = [path.read_bytes() for path in sorted((suite() / "fixtures").rglob("*.json"))]
     seeds += [one for one, _ in NASTY.values() if one is not None and len(one) < LONGEST_INPUT // 4]
+    for name, one in hostile(HOSTILE_MEMBERS).items():
+        (corpus / f"hostile-{name}").write_bytes(one)
     for number in range(0, len(seeds), 3):
         (corpus / f"seed-{number}").write_bytes(SEPARATOR.join([body(), *seeds[number : number + 3]]))
 
@@ -141,11 +176,14 @@ def fuzz(bodies: int, folder: Path) -> None:
     """Fuzz until so many bodies were checked; ends the process."""
     logging.disable(logging.WARNING)
     checked = 0
+    limits_of_time = budgets()
 
     def one_input(content: bytes) -> None:
         nonlocal checked
         found = content.split(SEPARATOR)
         check(found)
+        for budget in limits_of_time:
+            budget.check(found)
         checked += len(found)
         if checked >= bodies:
             os._exit(0)
