@@ -5,8 +5,8 @@
 An input is a few bodies, mutated from the fixtures of the conformance suite and our own nasty ones. What
 must hold: nothing raises; the quick ways read a body as the strict way does, whatever its neighbours are,
 bytes as text; a value that does not fit its type leaves those beside it alone; no byte is lost in a dead
-letter queue; a retry changes the count; what was decoded and encoded reads the same. no input costs more than
-ten times the time of ordinary bodies as long. FOLDER keeps the corpus and the inputs that failed.
+letter queue; a retry changes the count; what was decoded and encoded reads the same. no input costs far more
+time than ordinary bodies as long. FOLDER keeps the corpus and the inputs that failed.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ LONGEST_INPUT = 20_000
 SECONDS_AN_INPUT = 10
 BODIES_A_ROUND = 50_000
 HOSTILE_MEMBERS = 300
-#: What an input may cost, in times of what as many bytes of ordinary bodies cost that are read one by one.
-TIMES_THE_ORDINARY = 10
+#: What an input may cost, in times of what as many bytes of ordinary bodies cost that are read one by one:
+#: twice what `test_hostile.py` allows, since what watches the coverage slows Python down and C not.
+TIMES_THE_ORDINARY = 20
 ORDINARY = json.dumps(json.loads(body(data={"order_id": 1042, "note": "x" * 90}))).encode()
 BLOCK = {
     "reason": "poison",
@@ -104,7 +105,7 @@ class Budget:
         budget = 2 * self._a_batch + TIMES_THE_ORDINARY * ordinary
         if nanoseconds(self._work, bodies, rounds=1) > budget:
             spent = nanoseconds(self._work, bodies, rounds=5)
-            assert spent <= budget, f"{spent:.0f} ns, of {budget:.0f}"
+            assert spent <= budget, f"{spent:.0f} ns, of {budget:.0f}: {bodies[0][:200]!r}"
 
 
 def budgets() -> list[Budget]:
