@@ -144,6 +144,17 @@ def has_lone_surrogate(text: str) -> bool:
     return "\\u" in text and _LONE_SURROGATE.search(text.replace("\\\\", "__")) is not None
 
 
+def without_surrogate_escapes(text: str) -> str:
+    """The JSON `text` with an escape of U+FFFD for every escape of half a surrogate pair."""
+    if "\\u" not in text:
+        return text
+    pieces, last = [], 0
+    for lone in _LONE_SURROGATE.finditer(text.replace("\\\\", "__")):
+        pieces += [text[last : lone.start()], "\\ufffd"]
+        last = lone.end()
+    return "".join([*pieces, text[last:]])
+
+
 def is_utf8(text: bytes) -> bool:
     """Whether `text` is valid UTF-8."""
     try:

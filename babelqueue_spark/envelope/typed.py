@@ -21,6 +21,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from babelqueue_spark.envelope.jsontext import without_surrogate_escapes
+
 Raws = Sequence[bytes | None]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -38,7 +40,10 @@ def typed(texts: pa.StringArray, wanted: pa.DataType) -> pa.Array:
     offset is given); decimals from numbers or numeric strings, rounded half up to the scale; binary
     from base64; a string column takes any value, as JSON text when it is not a string.
     """
-    raws = [None if text in (None, "null") else text.encode() for text in texts.to_pylist()]
+    raws = [
+        None if text in (None, "null") else without_surrogate_escapes(text).encode()
+        for text in texts.to_pylist()
+    ]
     values, misfits = _fitting(raws, wanted)
     column = _of_values(values, wanted)
     if not misfits:
@@ -118,14 +123,7 @@ def _of_values(values: list[Any], wanted: pa.DataType) -> pa.Array:
         convert = _leaf(wanted)
         texts = (_raw(value) for value in values)
         return pa.array([None if text is None else convert(text) for text in texts], wanted)
-    try:
-        return pa.array(values, wanted)
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return pa.array([None if text is None else _storable(text) for text in values], wanted)
-
-
-def _storable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
+    return pa.array(values, wanted)
 
 
 # --- what does not ----------------------------------------------------------------------------------------
@@ -233,8 +231,8 @@ def _leaf(wanted: pa.DataType) -> Callable[[bytes], Any]:
 def _string(raw: bytes) -> str | None:
     if not raw.startswith(b'"'):
         return raw.decode()
-    value = _decode(_STRING, raw)
-    return None if value is None else _storable(value)
+    value: str | None = _decode(_STRING, raw)
+    return value
 
 
 def _integer(raw: bytes, bits: int) -> int | None:

@@ -67,6 +67,12 @@ def one(text: str | None, wanted: pa.DataType) -> Any:
         ("{}", pa.list_(pa.int32()), None),
         ('{"a":1,"b":"x"}', pa.map_(pa.string(), pa.int32()), [("a", 1), ("b", None)]),
         (None, pa.int32(), None),
+        (r'"a\ud800b\udc00"', pa.string(), "a\ufffdb\ufffd"),
+        (r'"\ud83d\ude00 \ud83d\ud83d\ude00"', pa.string(), "\U0001f600 \ufffd\U0001f600"),
+        (r'"\\ud800"', pa.string(), r"\ud800"),
+        (r'["\udfff"]', pa.list_(pa.string()), ["\ufffd"]),
+        (r'{"\ud800":"\udc00"}', pa.map_(pa.string(), pa.string()), [("\ufffd", "\ufffd")]),
+        (r'{"a":"\ud800"}', pa.struct([("a", pa.string())]), {"a": "\ufffd"}),
     ],
 )
 def test_values(text: str | None, wanted: pa.DataType, expected: Any) -> None:
