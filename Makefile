@@ -4,7 +4,8 @@ ifndef PYTHON
 PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 endif
 BIN := .venv/bin
-WORKERS ?= 2
+# One more than the cores of a small machine: tests with servers wait for them most of the time.
+WORKERS ?= 3
 PARALLEL := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 OLDEST := .venv-oldest
 OLDEST_PYSPARK := 4.1.0

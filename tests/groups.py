@@ -54,10 +54,10 @@ def servers_of(item: pytest.Item) -> set[str]:
 
 
 def group_of(nodeid: str) -> str:
-    """The broker that a test's id names; else its class or module, as for kills, which share programs there."""
+    """The broker that a test's id names; else its class or module. Kills, which start many processes, are one group."""
     scope = nodeid.partition("[")[0].rpartition("::")[0]
     if "test_kill.py" in scope:
-        return scope
+        return "kills"
     named = _BROKERS.search(nodeid.lower().replace(" ", ""))
     return named[0] if named else scope
 
