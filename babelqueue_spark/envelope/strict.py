@@ -22,16 +22,16 @@ from babelqueue_spark.envelope.jsontext import (
 from babelqueue_spark.envelope.outline import Outline
 from babelqueue_spark.envelope.rows import DeadLetter, Meta, Row
 
-Kind = type | Mapping[str, Any]
+Kind = type | dict[str, Any]
 
-META_KINDS: Mapping[str, type] = {
+META_KINDS: dict[str, type] = {
     "id": str,
     "queue": str,
     "lang": str,
     "schema_version": int,
     "created_at": int,
 }
-DEAD_LETTER_KINDS: Mapping[str, type] = {
+DEAD_LETTER_KINDS: dict[str, type] = {
     "reason": str,
     "error": str,
     "exception": str,
@@ -40,7 +40,7 @@ DEAD_LETTER_KINDS: Mapping[str, type] = {
     "attempts": int,
     "lang": str,
 }
-ENVELOPE_KINDS: Mapping[str, Kind] = {
+ENVELOPE_KINDS: dict[str, Kind] = {
     "trace_id": str,
     "data": dict,
     "meta": META_KINDS,
@@ -96,7 +96,7 @@ def _well_typed(pairs: Pairs, kinds: Mapping[str, Kind], allow_list_data: bool =
 def _fits(value: Any, kind: Kind) -> bool:
     if kind is int:
         return type(value) is int and value in _INT64
-    if isinstance(kind, Mapping):
+    if isinstance(kind, dict):
         return isinstance(value, tuple) and _well_typed(value, kind)
     return isinstance(value, tuple if kind is dict else kind)
 
