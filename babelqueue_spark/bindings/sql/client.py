@@ -122,9 +122,11 @@ class SqlClient:
 
         By this host's clock where the database has no server.
         """
+        if not self.dialect.clock:
+            return time.time()
         with self._explained():
             self._connected()
-        return self._clock.now() if self.dialect.clock else time.time()
+        return self._clock.now()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
