@@ -11,6 +11,7 @@ import pytest
 from babelqueue_spark.bindings import binding_class, broker_of
 from tests.servers import RedisServer, Server
 from tests.servers.artemis import ArtemisServer
+from tests.servers.certificates import Certificates
 from tests.servers.elasticmq import ElasticMqServer
 from tests.servers.kafka import KafkaServer
 from tests.servers.mariadb import MariaDbServer
@@ -83,6 +84,12 @@ redis_server = shared(RedisServer)
 servicebus_server = shared(ServiceBusServer)
 hasty_servicebus_server = shared(lambda: ServiceBusServer(lock_seconds=5.0))
 """Its locks lapse soon, as if all queues had been created so."""
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """An authority, and what it has issued."""
+    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 def url_of(broker: str, request: pytest.FixtureRequest, folder: Path) -> str:

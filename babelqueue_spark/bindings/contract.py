@@ -111,6 +111,8 @@ class BaseBinding(ABC):
     delay_advice: ClassVar[str] = ""
     """What to do about a delay that is too long; ends the error."""
     capabilities: Capabilities  # of the class; an instance may narrow them
+    silence_limit: float = 60.0
+    """Seconds after which a verb gives up on a broker that says nothing, with all that the client retries."""
 
     def __init__(self, config: BindingConfig) -> None:
         if config.visibility_timeout is not None and self.capabilities.visibility_timeout is None:

@@ -19,10 +19,13 @@ the contract says of such a binding. Class attributes narrow the examples to wha
 
 import pytest
 
-pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in ("steps", "common", "queues", "logs")))
+pytest.register_assert_rewrite(
+    *(f"{__name__}.{part}" for part in ("steps", "silence", "common", "queues", "logs"))
+)
 
 from babelqueue_spark.testing.common import Contract  # noqa: E402 (their assertions are rewritten first)
 from babelqueue_spark.testing.logs import LogContract  # noqa: E402
+from babelqueue_spark.testing.proxy import Proxy, SilentServer  # noqa: E402
 from babelqueue_spark.testing.queues import BindingContract  # noqa: E402
 from babelqueue_spark.testing.steps import (  # noqa: E402
     ENVELOPE,
@@ -56,6 +59,8 @@ __all__ = [
     "Connect",
     "Contract",
     "LogContract",
+    "Proxy",
+    "SilentServer",
     "assert_empty",
     "assert_safe",
     "await_backlog",

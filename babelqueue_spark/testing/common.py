@@ -17,6 +17,7 @@ import pytest
 from babelqueue_spark.bindings import BaseBinding, BindingConfig
 from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN, envelopes_of
 from babelqueue_spark.errors import BrokerError, BrokerUnreachableError, OptionError
+from babelqueue_spark.testing.silence import SilenceContract
 from babelqueue_spark.testing.steps import (
     ENVELOPE,
     MIB,
@@ -33,7 +34,7 @@ from babelqueue_spark.testing.steps import (
 from babelqueue_spark.worker.rows import VERSION_HEADERS
 
 
-class Contract:
+class Contract(SilenceContract):
     """What holds of queues and logs alike."""
 
     binding_class: ClassVar[type[BaseBinding]]

@@ -24,6 +24,10 @@ class LogContract(Contract):
         lambda binding: list(binding.read("orders", 0, 0, 1)),
     )
 
+    @staticmethod
+    def reading(binding: LogBinding, queue: str) -> list[pa.RecordBatch]:
+        return list(binding.browse(queue))
+
     @pytest.fixture(autouse=True)
     def _nothing_was_read(self) -> None:
         self._seen: Counter[str] = Counter()

@@ -14,6 +14,7 @@ import pytest
 from babelqueue_spark.bindings import DELIVERIES, Binding, BindingConfig
 from babelqueue_spark.errors import BrokerError
 from babelqueue_spark.testing.common import Contract
+from babelqueue_spark.testing.silence import Verb
 from babelqueue_spark.testing.steps import (
     MIB,
     Connect,
@@ -39,6 +40,15 @@ class BindingContract(Contract):
     shortest_timeout: ClassVar[float | None] = 1.0
     """The least `visibility_timeout` the binding takes; tests of lapsed claims wait for it. None: none."""
     verbs = (lambda binding: binding.claim("orders", 1, MIB),)
+
+    @staticmethod
+    def reading(binding: Binding, queue: str) -> pa.RecordBatch:
+        return binding.claim(queue, 1, MIB)
+
+    def _later_verb(self, binding: Binding, queue: str) -> Verb | None:
+        binding.publish(queue, outgoing([b"a"]))
+        claimed = take(binding, queue, 1)
+        return lambda binding: binding.acknowledge(queue, claimed)
 
     def read(self, binding: Binding, queue: str, count: int) -> pa.RecordBatch:
         claimed = take(binding, queue, count)

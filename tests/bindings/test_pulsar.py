@@ -775,11 +775,6 @@ class TestErrors:
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return Certificates(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
 def secure(certificates: Certificates) -> Iterator[PulsarServer]:
     with PulsarServer(tls=certificates, logins=True) as server:
         yield server

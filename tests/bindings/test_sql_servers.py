@@ -714,11 +714,6 @@ def test_a_server_that_stops_within_a_verb(kind: type[PostgresServer | MariaDbSe
         assert take(binding, "orders", 1).column("redelivered").to_pylist() == [None]
 
 
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return Certificates(tmp_path_factory.mktemp("certificates"))
-
-
 @pytest.fixture(scope="module", params=[PostgresServer, MariaDbServer])
 def secure(request: pytest.FixtureRequest, certificates: Certificates) -> Iterator[Server]:
     with request.param(tls=certificates) as server:

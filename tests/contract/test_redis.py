@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
+from typing import ClassVar
 
 import pytest
 
@@ -8,6 +10,7 @@ from babelqueue_spark.bindings import Binding, BindingConfig
 from babelqueue_spark.bindings.redis import RedisBinding
 from babelqueue_spark.testing import SECRET, BindingContract, assert_empty, outgoing, take
 from tests.servers import RedisServer
+from tests.servers.certificates import Certificates
 
 BODY = b'{"job":"urn:x","data":{},"attempts":0}'
 
@@ -16,12 +19,18 @@ class TestRedis(BindingContract):
     binding_class = RedisBinding
     layout = "0"
     early = 1
+    impatient: ClassVar = {"socket_timeout": "1s", "socket_connect_timeout": "1s"}
 
     @pytest.fixture
     def config(self, redis_server: RedisServer) -> BindingConfig:
         return BindingConfig(
             url=redis_server.url, visibility_timeout=60, client_options={"laravel": self.layout}
         )
+
+    @pytest.fixture
+    def secure(self, certificates: Certificates) -> tuple[ssl.SSLContext, BindingConfig]:
+        options = {"laravel": self.layout, "ssl_ca_certs": str(certificates.ca), **self.impatient}
+        return certificates.context(), BindingConfig(url="rediss://127.0.0.1:1", client_options=options)
 
     @pytest.fixture
     def unreachable(self) -> BindingConfig:

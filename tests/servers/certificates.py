@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import ssl
 from pathlib import Path
 
 from cryptography import x509
@@ -24,6 +25,12 @@ class Certificates:
         self._write_authority()
         self._issue(self.server, self.server_key, "127.0.0.1", ExtendedKeyUsageOID.SERVER_AUTH)
         self._issue(self.client, self.client_key, "client", ExtendedKeyUsageOID.CLIENT_AUTH)
+
+    def context(self) -> ssl.SSLContext:
+        """For a server that asks for no certificate."""
+        made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        made.load_cert_chain(self.server, self.server_key)
+        return made
 
     def _write_authority(self) -> None:
         key = self._authority_key.public_key()

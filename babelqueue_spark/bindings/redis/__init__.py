@@ -25,7 +25,7 @@ Options, as `redis.<name>` or in the query:
     retry_after (90): seconds a claim may stay unacknowledged, `null` = for ever; `visibilityTimeout` wins
     reclaim_idle (off): seconds; see *Messages without a deadline*
     username, password, db (from the URL): the login, and the number of the database
-    socket_timeout, socket_connect_timeout (60, 10): seconds
+    socket_timeout, socket_connect_timeout (30, 10): seconds
     socket_keepalive, health_check_interval, client_name, protocol (redis-py's): handed to redis-py
     ssl_ca_certs, ssl_ca_path, ssl_certfile, ssl_keyfile, ssl_password, ssl_cert_reqs, ssl_check_hostname
         (redis-py's): with `rediss://` only

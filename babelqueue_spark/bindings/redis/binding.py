@@ -36,6 +36,7 @@ class RedisBinding(Binding):
         super().__init__(config)
         options = RedisOptions.parse(config)
         self._client = RedisClient(options)
+        self.silence_limit = options.silence_limit
         self.layout = (LaravelLayout if options.laravel else DefaultLayout)(self._client, options)
         self.capabilities = replace(self.capabilities, headers=self.layout.headers)
         # Deadlines are whole seconds, counted from the second that has begun.

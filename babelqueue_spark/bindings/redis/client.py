@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from redis import Redis, exceptions
+from redis import Connection, Redis, SSLConnection, exceptions
 from redis.backoff import NoBackoff
 from redis.commands.core import Script
 from redis.retry import Retry
@@ -53,9 +53,30 @@ _ADVICE: tuple[tuple[type[exceptions.RedisError] | None, str, Advice], ...] = (
         "",
         unreachable("what answers there does not speak Redis: check host, port and TLS"),
     ),
+    (
+        None,
+        "closed by server|reset by peer|Broken pipe|UNEXPECTED_EOF",
+        unreachable("the connection was lost: look for a restart, or for what ends connections in between"),
+    ),
     (exceptions.TimeoutError, "", unreachable("it did not answer in time: raise redis.socket_timeout")),
     (exceptions.ConnectionError, "", unreachable("it cannot be reached: check host, port and TLS")),
 )
+
+
+class _OpenedAgain(Connection):
+    """A connection that is opened again, once, where it ends before anything was asked of it."""
+
+    def connect(self) -> None:
+        try:
+            super().connect()  # type: ignore[no-untyped-call]
+        except exceptions.ConnectionError as error:
+            if type(error) is not exceptions.ConnectionError:  # a subclass: the server said why
+                raise
+            super().connect()  # type: ignore[no-untyped-call]
+
+
+class _OpenedAgainTls(_OpenedAgain, SSLConnection):
+    """The same, with TLS."""
 
 
 class RedisClient:
@@ -98,7 +119,13 @@ class RedisClient:
     def _connected(self) -> Redis:
         if self._client is None:
             # A command that was sent is not sent again: the first may have been carried out.
-            client = Redis.from_url(self._options.url, retry=Retry(NoBackoff(), 0), **self._options.client)
+            secure = self._options.url.startswith("rediss:")
+            client = Redis.from_url(
+                self._options.url,
+                connection_class=_OpenedAgainTls if secure else _OpenedAgain,
+                retry=Retry(NoBackoff(), 0),
+                **self._options.client,
+            )
             try:
                 self._clock.read(lambda: _time_of(client))
             except BaseException:

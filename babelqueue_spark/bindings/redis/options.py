@@ -52,7 +52,7 @@ _TLS: Parsers = {
 }
 
 _TABLE = OptionTable(broker="redis", own={**_OWN, **_CLIENT}, tls=_TLS, tls_scheme="rediss")
-_DEFAULTS = {"socket_connect_timeout": 10.0, "socket_timeout": 60.0}
+_DEFAULTS = {"socket_connect_timeout": 10.0, "socket_timeout": 30.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +76,11 @@ class RedisOptions:
     prefix: str
     visibility: int | None
     reclaim_idle: float | None
+
+    @property
+    def silence_limit(self) -> float:
+        """Seconds until a server that says nothing is given up."""
+        return float(self.client["socket_connect_timeout"] + self.client["socket_timeout"])
 
     @classmethod
     def parse(cls, config: BindingConfig) -> RedisOptions:
