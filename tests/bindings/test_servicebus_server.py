@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 import uuid
 from collections.abc import Iterator
@@ -44,6 +45,16 @@ def send(bare: ServiceBusClient, queue: str, *messages: ServiceBusMessage) -> No
 
 def texts(*names: str) -> list[ServiceBusMessage]:
     return [ServiceBusMessage(name) for name in names]
+
+
+def test_no_empty_frame_comes_within_a_handshake(faulty: ServiceBusServer) -> None:
+    """The client would take it for the header that it waits for, and fail for good."""
+    header = b"AMQP\x03\x01\x00\x00"
+    with socket.create_connection(("127.0.0.1", faulty.port), timeout=5) as connection:
+        eventually(lambda: faulty.requests()["connections"])
+        faulty.keep_alive()
+        connection.sendall(header)
+        assert connection.recv(8, socket.MSG_WAITALL) == header
 
 
 class TestMessages:

@@ -111,6 +111,10 @@ class ServiceBusServer(Server):
         """Break all connections."""
         self._control("drop")
 
+    def keep_alive(self) -> None:
+        """Send an empty frame on each open connection."""
+        self._control("keep_alive")
+
     def lapse(self, path: str) -> None:
         """End all locks of an entity."""
         self._control("lapse", path=path)

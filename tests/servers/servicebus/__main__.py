@@ -46,6 +46,10 @@ class Control:
         """Break all connections."""
         self._broker.drop_connections()
 
+    def keep_alive(self) -> None:
+        """Send the empty frames that are due now and then."""
+        keep_alive(self._broker)
+
     def lapse(self, path: str) -> None:
         """End all locks of an entity."""
         queue = self._broker.namespace.queue(path)

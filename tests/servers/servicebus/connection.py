@@ -230,6 +230,7 @@ class Connection(asyncio.Protocol):
         self.broker = broker
         self._buffer = bytearray()
         self._channels: dict[int, Channel] = {}
+        self.opened = False
         self._authorized = False
         self._handlers: dict[int, Callable[[int, list[Any]], None]] = {
             0x10: self._open,
@@ -301,6 +302,7 @@ class Connection(asyncio.Protocol):
 
     def _open(self, _: int, fields: list[Any]) -> None:
         del fields
+        self.opened = True
         self.send(
             _made(
                 OpenFrame,
@@ -641,9 +643,13 @@ class Connection(asyncio.Protocol):
 
 
 def keep_alive(broker: Broker) -> None:
-    """Send an empty frame on each connection, as often as its idle timeout asks for."""
+    """Send an empty frame on each open connection, as often as its idle timeout asks for.
+
+    Within a handshake, a client takes it for the answer that it waits for.
+    """
     for connection in broker.connections:
-        connection.write(_EMPTY_FRAME)
+        if connection.opened:
+            connection.write(_EMPTY_FRAME)
 
 
 def _is_service(path: str) -> bool:
