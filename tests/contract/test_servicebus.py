@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import os
+import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from azure.servicebus.management import ServiceBusAdministrationClient
@@ -12,6 +14,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from babelqueue_spark.bindings import Binding, BindingConfig
 from babelqueue_spark.bindings.servicebus import ServiceBusBinding
 from babelqueue_spark.testing import SECRET, BindingContract
+from tests.servers.certificates import Certificates
 from tests.servers.servicebus import ServiceBusServer
 
 NAMESPACE = os.environ.get("AZURE_SERVICEBUS_CONNECTION_STRING")
@@ -25,6 +28,7 @@ class TestServiceBus(BindingContract):
     shortest_timeout = None
     largest_body = 255_000
     queue_suffixes: Sequence[str] = ("-eu", "_v2", ".dlq", "/a/b", "0")
+    impatient: ClassVar = {"try_timeout": "1s", "retry_total": "1"}
     _expire: Callable[[], None]
 
     @pytest.fixture(autouse=True)
@@ -34,6 +38,19 @@ class TestServiceBus(BindingContract):
     @pytest.fixture
     def config(self, servicebus_server: ServiceBusServer) -> BindingConfig:
         return BindingConfig(url=servicebus_server.url)
+
+    @pytest.fixture
+    def secure(self, certificates: Certificates) -> tuple[ssl.SSLContext, BindingConfig]:
+        url = f"Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=babel;SharedAccessKey={SECRET}"
+        return certificates.context(), BindingConfig(
+            url=url, client_options={"connection_verify": str(certificates.ca)}
+        )
+
+    def at(self, config: BindingConfig, address: str) -> BindingConfig:
+        """A connection string without TLS has its port, one with TLS needs it by an option."""
+        changed = super().at(config, address)
+        options = {"custom_endpoint_address": f"sb://{address}", **changed.client_options}
+        return changed if "connection_verify" not in options else replace(changed, client_options=options)
 
     @pytest.fixture
     def unreachable(self) -> BindingConfig:

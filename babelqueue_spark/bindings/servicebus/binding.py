@@ -82,6 +82,7 @@ class ServiceBusBinding(Binding):
         super().__init__(config)
         self._options = ServiceBusOptions.parse(config)
         self._links = ServiceBusLinks(self._options)
+        self.silence_limit = self._options.silence_limit
         self._sessions: dict[tuple[str, str], _Session] = {}
         self._held: dict[str, dict[str, int]] = defaultdict(dict)  # queue → id → count when it was claimed
         if self._options.sessions:
@@ -121,6 +122,8 @@ class ServiceBusBinding(Binding):
                     link = self._links.receiver(queue)
                     self._take(link, taken, messages, max_bytes)
                     link.drain()
+                if not taken:  # a silent service gives nothing either
+                    self._links.manager(queue).peek(1, 1)
         except BrokerError:
             if not taken:
                 raise
@@ -144,9 +147,8 @@ class ServiceBusBinding(Binding):
             )
         made = self._entries(queue, messages)
         with self._links.explained(queue):
-            sender = self._links.sender(queue)
             for batch in self._batches(made, queue):
-                sender.send_messages(batch)
+                self._links.send(queue, batch)
         return len(made)
 
     def too_large(self, queue: str, messages: pa.RecordBatch) -> list[int]:

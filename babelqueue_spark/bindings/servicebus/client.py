@@ -17,6 +17,7 @@ from azure.core.exceptions import AzureError, ClientAuthenticationError
 from azure.servicebus import (
     NEXT_AVAILABLE_SESSION,
     ServiceBusClient,
+    ServiceBusMessageBatch,
     ServiceBusReceivedMessage,
     ServiceBusSender,
     TransportType,
@@ -28,13 +29,13 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
 from babelqueue_spark.bindings.advice import Advice, denied, failed, full, not_found, too_large, unreachable
 from babelqueue_spark.bindings.servicebus.options import ServiceBusOptions
+from babelqueue_spark.bindings.servicebus.transport import bounded
 from babelqueue_spark.errors import BrokerError
 
 PAGE = 250
 """Most messages of one peek, as far as Service Bus goes."""
 
 _GROUP = 500
-_PATIENT_SOCKET = 5.0
 _DEAD_LETTERS = "/$deadletterqueue"
 
 _ADVICE: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Advice], ...] = (
@@ -74,10 +75,17 @@ _FAILURES = (AzureError, AMQPException, OSError, ValueError, ImportError)
 
 
 class Link:
-    """One connection to an entity: with a receiver, or for `$management` alone."""
+    """One connection to an entity: with a receiver, or for `$management` alone.
 
-    def __init__(self, handler: Any, session: str | None = None) -> None:
+    Args:
+        handler: the client's receiver, or browser of sessions.
+        patience: seconds for which a request is repeated.
+        session: the session that it has locked.
+    """
+
+    def __init__(self, handler: Any, patience: float, session: str | None = None) -> None:
         self._handler = handler
+        self._patience = patience
         self.session = session
 
     def receive(self, messages: int, credit: int, seconds: float) -> list[ServiceBusReceivedMessage]:
@@ -148,7 +156,7 @@ class Link:
     def _ask(self, operation: bytes, body: dict[str, Any], read: Any) -> Any:
         with_link = hasattr(self._handler, "receive_messages")
         return self._handler._mgmt_request_response_with_retry(
-            operation, body, read, keep_alive_associated_link=with_link
+            operation, body, read, timeout=self._patience, keep_alive_associated_link=with_link
         )
 
 
@@ -168,7 +176,8 @@ class ServiceBusLinks:
             receiver = self._connected().get_queue_receiver(
                 queue, prefetch_count=self._options.prefetch, keep_alive=0
             )
-            self._receivers[queue] = Link(receiver.__enter__())
+            self._open(receiver)
+            self._receivers[queue] = Link(receiver, self._options.patience)
         return self._receivers[queue]
 
     def next_session(self, queue: str) -> Link | None:
@@ -182,11 +191,14 @@ class ServiceBusLinks:
         )
         receiver._config.retry_total = 0  # to have found no session is no failure
         try:
-            receiver.__enter__()
+            try:
+                self._open(receiver)
+            except exceptions.ServiceBusConnectionError:  # before anything was asked of it
+                self._open(receiver)
         except exceptions.OperationTimeoutError:
             receiver.close()
             return None
-        return Link(receiver, str(receiver.session.session_id))
+        return Link(receiver, self._options.patience, str(receiver.session.session_id))
 
     def manager(self, queue: str) -> Link:
         """A link that can peek and settle: the receiver where there is one, else one without a receiver."""
@@ -194,16 +206,25 @@ class ServiceBusLinks:
             return self._receivers[queue]
         if queue not in self._managers:
             client: Any = self._connected()
-            browser = client._create_session_browser(queue, keep_alive=0, socket_timeout=_PATIENT_SOCKET)
-            self._managers[queue] = Link(browser)
+            browser = client._create_session_browser(
+                queue, keep_alive=0, socket_timeout=self._options.longest_read
+            )
+            self._managers[queue] = Link(browser, self._options.patience)
         return self._managers[queue]
 
     def sender(self, queue: str) -> ServiceBusSender:
         """What sends to a queue or topic, connected."""
         if queue not in self._senders:
-            sender = self._connected().get_queue_sender(queue, keep_alive=0, socket_timeout=_PATIENT_SOCKET)
-            self._senders[queue] = sender.__enter__()
+            sender = self._connected().get_queue_sender(
+                queue, keep_alive=0, socket_timeout=self._options.longest_read
+            )
+            self._open(sender)
+            self._senders[queue] = sender
         return self._senders[queue]
+
+    def send(self, queue: str, batch: ServiceBusMessageBatch) -> None:
+        """Send a batch; returns when the service has it."""
+        self.sender(queue).send_messages(batch, timeout=self._options.patience)
 
     def error(self, text: str, queue: str = "", kind: type[BrokerError] = BrokerError) -> BrokerError:
         """An error that names the broker and the queue."""
@@ -214,7 +235,8 @@ class ServiceBusLinks:
     def explained(self, queue: str) -> Iterator[None]:
         """What fails within closes the connections to the queue, and becomes a `BrokerError`."""
         try:
-            yield
+            with bounded(self._options.handshake):
+                yield
         except _FAILURES as error:
             for opened in (self._receivers, self._managers, self._senders):
                 if queue in opened:
@@ -230,6 +252,14 @@ class ServiceBusLinks:
         self._client = None
         for opened in (self._receivers, self._managers, self._senders):
             opened.clear()
+
+    def _open(self, handler: Any) -> None:
+        handler._do_retryable_operation(
+            handler._open,
+            timeout=self._options.patience,
+            operation_requires_timeout=True,
+            apply_try_timeout=True,
+        )
 
     def _connected(self) -> ServiceBusClient:
         if self._client is None:
@@ -273,7 +303,10 @@ def _advice(error: BaseException) -> Advice:
             "it refused the link or the message: set servicebus.sessions where the entity requires sessions, "
             "and only there"
         )
-    if isinstance(getattr(error, "inner_exception", None), AuthenticationException):
+    inner = getattr(error, "inner_exception", None)
+    if isinstance(getattr(inner, "__cause__", None), TimeoutError):
+        error = exceptions.OperationTimeoutError()  # in a handshake, the client tells no more than a loss
+    if isinstance(inner, AuthenticationException):
         error = (
             exceptions.ServiceBusAuthenticationError()
         )  # what the client calls it without a custom endpoint

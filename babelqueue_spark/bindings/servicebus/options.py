@@ -10,6 +10,12 @@ from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.options import OptionTable, Parsers, duration, flag, one_of, takes, whole
 from babelqueue_spark.errors import OptionError
 
+_PATIENCE = 45.0
+_HANDSHAKE = 10.0
+_LONGEST_READ = 5.0
+_FIRST_PAUSE = 1.6
+"""Seconds for which the client waits before it repeats a request; each time twice as long."""
+
 SCHEMES = ("sb", "servicebus", "azureservicebus")
 
 
@@ -73,6 +79,28 @@ class ServiceBusOptions:
     max_wait_time: float = 1.0
     retry_total: int = 3
     try_timeout: float = 30.0
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which a request is repeated while the service is silent."""
+        return max(_PATIENCE, self.try_timeout)
+
+    @property
+    def handshake(self) -> float:
+        """Seconds in which the service must answer each step of a handshake."""
+        return min(_HANDSHAKE, self.try_timeout)
+
+    @property
+    def longest_read(self) -> float:
+        """Seconds after which the client looks at its clock again."""
+        return min(_LONGEST_READ, self.try_timeout)
+
+    @property
+    def silence_limit(self) -> float:
+        """Seconds until a service that says nothing is given up: the last try may begin as patience ends."""
+        pauses = _FIRST_PAUSE * ((1 << self.retry_total) - 1)
+        tries = (self.retry_total + 1) * (self.try_timeout + self.longest_read)
+        return min(self.patience + self.handshake, tries + pauses)
 
     @classmethod
     def parse(cls, config: BindingConfig) -> ServiceBusOptions:

@@ -1,0 +1,71 @@
+"""Handshakes that end: azure-servicebus waits for ever on a service that accepts and does not answer.
+
+It chooses the class of its transport by a name in one of its modules, where ours takes the place of its own.
+Outside of `bounded` it is as patient as that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from azure.servicebus._pyamqp import _connection
+from azure.servicebus._pyamqp.sasl import SASLTransport
+
+
+class _Bound(threading.local):
+    seconds: float | None = None
+
+
+_bound = _Bound()
+
+
+@contextmanager
+def bounded(seconds: float) -> Iterator[None]:
+    """What this thread opens within must answer each step of its handshakes after so many seconds."""
+    before, _bound.seconds = _bound.seconds, seconds
+    try:
+        yield
+    finally:
+        _bound.seconds = before
+
+
+class BoundedTransport(SASLTransport):
+    """Its waits for the handshakes of TLS and SASL end with `TimeoutError`, an early end with `OSError`."""
+
+    sock: Any
+
+    @contextmanager
+    def block(self) -> Iterator[Any]:
+        before = self.sock.gettimeout()
+        self.sock.settimeout(_bound.seconds)
+        try:
+            yield self.sock
+        finally:
+            if self.sock is not None:
+                self.sock.settimeout(before)
+
+    def negotiate(self) -> None:
+        try:
+            super().negotiate()  # type: ignore[no-untyped-call]
+        except TypeError:  # the client reads a field of the frame that did not come
+            self._drop()
+            raise TimeoutError("the service is silent") from None
+        except BaseException:
+            self._drop()
+            raise
+
+    def _drop(self) -> None:
+        """Close the socket: the client forgets a connection whose handshake failed."""
+        self.sock.close()
+        self.sock = None
+        self.connected = False
+
+    def _setup_transport(self) -> None:
+        self.sock.settimeout(_bound.seconds)
+        super()._setup_transport()  # type: ignore[no-untyped-call]
+
+
+_connection.SASLTransport = BoundedTransport  # type: ignore[attr-defined]
