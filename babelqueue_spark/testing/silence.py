@@ -20,7 +20,7 @@ from babelqueue_spark.testing.steps import assert_safe, outgoing
 LONGEST_SILENCE = 60.0
 """Seconds after which a verb has given up on a silent broker, unless its options say otherwise."""
 
-_LOCAL = re.compile(r"(?:127\.0\.0\.1|localhost):(\d+)")
+_LOCAL = re.compile(r"(?:127\.0\.0\.1|localhost)(?::|%3A)(\d+)")
 _SLACK = 10.0
 _MANY = 1_000_000
 
@@ -108,7 +108,7 @@ class SilenceContract:
         for binding, verb in zip(bindings, verbs, strict=True):
             verb(binding)
         later = self.binding_class(changed)
-        if more := self._later_verb(later, queue):
+        if more := self._later_verb(later, f"later-{queue}"):
             bindings.append(later)
             verbs.append(more)
         proxy.freeze(after={"login": 0, "answer": 3}[moment])

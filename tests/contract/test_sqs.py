@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import ssl
 import uuid
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import pytest
 
@@ -22,6 +24,7 @@ from babelqueue_spark.testing import (
     publish_all,
     take,
 )
+from tests.servers.certificates import Certificates
 from tests.servers.elasticmq import LIMIT, ElasticMqServer
 
 
@@ -38,6 +41,14 @@ class TestSqs(BindingContract):
     )
     largest_body = LIMIT
     queue_suffixes: Sequence[str] = ("-eu", "_v2", "-dlq", "0", "-A")
+    impatient: ClassVar = {"connect_timeout": "1s", "read_timeout": "1s", "max_attempts": "2"}
+
+    @pytest.fixture
+    def secure(
+        self, certificates: Certificates, config: BindingConfig, monkeypatch: pytest.MonkeyPatch
+    ) -> tuple[ssl.SSLContext, BindingConfig]:
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(certificates.ca))
+        return certificates.context(), replace(config, url=config.url.replace("http%3A", "https%3A"))
 
     @pytest.fixture
     def config(self, elasticmq_server: ElasticMqServer) -> BindingConfig:

@@ -38,7 +38,7 @@ Options, as `sqs.<name>` or in the query:
     concurrency (4): requests in flight, for each reader task and writer
     max_message_bytes (1 048 576): limit of a message and of a request; 262 144 for ElasticMQ and older
         stand-ins
-    max_attempts, connect_timeout, read_timeout (3, 5, 30): how often a request is sent; seconds
+    max_attempts, connect_timeout, read_timeout (3, 5, 15): how often a request is sent; seconds
     wait_time: of the SDK's URLs, read past: a claim returns at once
 """
 

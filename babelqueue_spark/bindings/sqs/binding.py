@@ -67,6 +67,7 @@ class SqsBinding(Binding):
         super().__init__(config)
         self._options = SqsOptions.parse(config)
         self._sqs = SqsClient(self._options)
+        self.silence_limit = self._options.silence_limit
         self.lease = float(self._options.visibility)
         if self._options.fifo:
             self.capabilities = replace(

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import botocore.session
@@ -175,16 +176,11 @@ class SqsClient:
     def _connected(self) -> Any:
         if self._client is None:
             options = self._options
-            config = Config(
-                connect_timeout=options.connect_timeout,
-                read_timeout=options.read_timeout,
-                retries={"mode": "standard", "total_max_attempts": options.max_attempts},
-                max_pool_connections=options.concurrency,
-                parameter_validation=False,
-            )
             with self._explained({}):
                 session = _session(options)
-                self._client = session.client("sqs", endpoint_url=options.endpoint_url, config=config)
+                self._client = session.client(
+                    "sqs", endpoint_url=options.endpoint_url, config=_config(options)
+                )
         return self._client
 
     def _resolved(self, queue: str) -> str:
@@ -248,7 +244,10 @@ class _AssumedRole:
         if options.external_id is not None:
             arguments["ExternalId"] = options.external_id
         fetcher = AssumeRoleCredentialFetcher(
-            source.client, source.get_credentials(), options.role_arn, extra_args=arguments
+            partial(source.client, config=_config(options)),
+            source.get_credentials(),
+            options.role_arn,
+            extra_args=arguments,
         )
         self._credentials = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
 
@@ -264,6 +263,16 @@ def short_name(queue: str) -> str:
 def is_fifo(queue: str) -> bool:
     """Whether a name, URL or ARN is that of a FIFO queue."""
     return queue.endswith(".fifo")
+
+
+def _config(options: SqsOptions) -> Config:
+    return Config(
+        connect_timeout=options.connect_timeout,
+        read_timeout=options.read_timeout,
+        retries={"mode": "standard", "total_max_attempts": options.max_attempts},
+        max_pool_connections=options.concurrency,
+        parameter_validation=False,
+    )
 
 
 def _session(options: SqsOptions) -> Session:

@@ -103,7 +103,13 @@ class SqsOptions:
     max_message_bytes: int = LARGEST_MESSAGE
     max_attempts: int = 3
     connect_timeout: float = 5.0
-    read_timeout: float = 30.0
+    read_timeout: float = 15.0
+
+    @property
+    def silence_limit(self) -> float:
+        """Seconds until an endpoint that says nothing is given up, with the pauses before each repetition."""
+        tries = self.max_attempts * max(self.connect_timeout, self.read_timeout)
+        return tries + (1 << self.max_attempts - 1) - 1
 
     @classmethod
     def parse(cls, config: BindingConfig) -> SqsOptions:
