@@ -567,10 +567,11 @@ def test_options_may_be_spelt_as_spark_spells_its_own(name: str) -> None:
 
 
 DEAD_NETWORK = {
-    "keepalives_idle": "60",
-    "keepalives_interval": "20",
+    "read_timeout": "25",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
     "keepalives_count": "3",
-    "tcp_user_timeout": "120000",
+    "tcp_user_timeout": "60000",
 }
 
 
@@ -586,12 +587,12 @@ DEAD_NETWORK = {
         (
             "mysql://u@h/shop?read_timeout=5",
             "mysql+pymysql",
-            {"connect_timeout": "10", "read_timeout": "5", "write_timeout": "120"},
+            {"connect_timeout": "10", "read_timeout": "5", "write_timeout": "25"},
         ),
         (
             "mariadb://u@h/shop",
             "mariadb+pymysql",
-            {"connect_timeout": "10", "read_timeout": "120", "write_timeout": "120"},
+            {"connect_timeout": "10", "read_timeout": "25", "write_timeout": "25"},
         ),
     ],
 )

@@ -641,7 +641,7 @@ def test_a_server_that_never_answers_is_given_up(connect: Connect, url: str) -> 
         silent.listen()
         query = {"connect_timeout": "2"} if is_postgres(url) else {"read_timeout": "2"}
         start = time.monotonic()
-        with pytest.raises(BrokerError, match=r"cannot be reached|connection was lost") as caught:
+        with pytest.raises(BrokerError, match="did not answer in time") as caught:
             connect(with_parts(url, port=silent.getsockname()[1], query=query)).backlog("orders")
         assert_safe(caught.value)
         assert time.monotonic() - start < 9

@@ -1,11 +1,21 @@
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy.engine import make_url
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.sql import SqlBinding
 from babelqueue_spark.errors import BrokerError
 from babelqueue_spark.testing import SECRET, BindingContract
+from tests.servers.certificates import Certificates
 from tests.servers.mariadb import MariaDbServer
 from tests.servers.postgresql import PostgresServer
 
@@ -24,6 +34,28 @@ class TestSqlite(BindingContract):
         return BindingConfig(url=f"sqlite://:{SECRET}@/{tmp_path}/missing/queue.db")
 
 
+def soon(config: BindingConfig, **query: str) -> BindingConfig:
+    """Given up after a second or two."""
+    given = make_url(config.url).update_query_dict({"read_timeout": "1", "connect_timeout": "2", **query})
+    return replace(config, url=given.render_as_string(hide_password=False))
+
+
+def ask_for_tls(client: socket.socket) -> None:
+    """PostgreSQL's answer to the wish for TLS."""
+    assert len(client.recv(8, socket.MSG_WAITALL)) == 8
+    client.sendall(b"S")
+
+
+def greet_with_tls(client: socket.socket) -> None:
+    """What a MariaDB that can TLS says first, up to where the client begins it."""
+    capabilities = 0x0000_0800 | 0x0008_8200  # TLS; protocol 4.1, its login, names of plugins
+    greeting = b"\x0a10.11\0" + bytes(4) + b"12345678\0" + struct.pack("<H", capabilities & 0xFFFF)
+    greeting += b"\x21\2\0" + struct.pack("<H", capabilities >> 16) + b"\x15" + bytes(10)
+    greeting += b"123456789012\0mysql_native_password\0"
+    client.sendall(struct.pack("<I", len(greeting)) + greeting)
+    assert len(client.recv(36, socket.MSG_WAITALL)) == 36
+
+
 def is_utf8(body: bytes) -> bool:
     return body.decode(errors="ignore").encode() == body
 
@@ -38,6 +70,17 @@ class TestPostgres(BindingContract):
     @pytest.fixture
     def config(self, postgresql_server: PostgresServer) -> BindingConfig:
         return BindingConfig(url=postgresql_server.url, visibility_timeout=60)
+
+    def at(self, config: BindingConfig, address: str) -> BindingConfig:
+        return soon(super().at(config, address))
+
+    @pytest.fixture
+    def secure(self, certificates: Certificates) -> tuple[ssl.SSLContext, BindingConfig]:
+        url = f"postgresql+psycopg://u:{SECRET}@127.0.0.1:1/shop?sslmode=verify-full&sslrootcert={certificates.ca}"
+        return certificates.context(), BindingConfig(url=url)
+
+    def greeting(self, context: ssl.SSLContext) -> Callable[[Any], Any]:
+        return lambda client: ask_for_tls(client) or super(TestPostgres, self).greeting(context)(client)
 
     @pytest.fixture
     def unreachable(self) -> BindingConfig:
@@ -54,6 +97,17 @@ class TestMariaDb(BindingContract):
     @pytest.fixture
     def config(self, mariadb_server: MariaDbServer) -> BindingConfig:
         return BindingConfig(url=mariadb_server.url, visibility_timeout=60)
+
+    def at(self, config: BindingConfig, address: str) -> BindingConfig:
+        return soon(super().at(config, address))
+
+    @pytest.fixture
+    def secure(self, certificates: Certificates) -> tuple[ssl.SSLContext, BindingConfig]:
+        url = f"mariadb+pymysql://u:{SECRET}@127.0.0.1:1/shop?ssl_ca={certificates.ca}"
+        return certificates.context(), BindingConfig(url=url)
+
+    def greeting(self, context: ssl.SSLContext) -> Callable[[Any], Any]:
+        return lambda client: greet_with_tls(client) or super(TestMariaDb, self).greeting(context)(client)
 
     @pytest.fixture
     def unreachable(self) -> BindingConfig:

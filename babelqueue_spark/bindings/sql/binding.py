@@ -70,6 +70,7 @@ class SqlBinding(Binding):
         options = SqlOptions.parse(config)
         self._tables = Tables(options.table, options.failed_table)
         self._client = SqlClient(options.url, self._tables.metadata)
+        self.silence_limit = options.silence_limit
         self._zone = options.time_zone
         self._retry_after = options.retry_after
         # A claim counts from the second that has begun.

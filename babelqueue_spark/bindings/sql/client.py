@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from babelqueue_spark.bindings.advice import Advice, denied, failed, full, not_found, too_large, unreachable
 from babelqueue_spark.bindings.clocks import ServerClock
-from babelqueue_spark.bindings.sql.dialects import LOCK_SECONDS, WRITES, dialect_of
+from babelqueue_spark.bindings.sql.dialects import LOCK_SECONDS, LOST, SILENT, WRITES, dialect_of
 from babelqueue_spark.errors import BrokerError
 
 T = TypeVar("T")
@@ -71,14 +71,20 @@ _ADVICE = (
         unreachable("TLS failed: check the files that the URL's query names, and that the server speaks TLS"),
     ),
     (
-        r"Connection refused|timeout expired|timed out|resolve host|not known|No route|^\((2002|2003|2005),",
+        SILENT,
+        unreachable(
+            "it did not answer in time: check host, port and the network in between, or raise read_timeout "
+            "in the URL's query"
+        ),
+    ),
+    (
+        r"Connection refused|resolve host|not known|No route|^\((2002|2003|2005),",
         unreachable(
             "it cannot be reached: check host and port in the URL, that it runs, and the network in between"
         ),
     ),
     (
-        r"closed the connection|connection is (closed|lost)|terminating connection|starting up|shutting down|"
-        r"SSL (SYSCALL|connection has been closed)|Connection reset|^\((2006|2013|2055|4031|1927|1053|0),",
+        LOST,
         unreachable("the connection was lost: a repeated task opens another one"),
     ),
     (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -34,6 +35,19 @@ _SWITCH_AGAIN_SECONDS = 0.01
 Condition = ColumnElement[bool]
 
 
+LOST = (
+    r"closed the connection|connection is (closed|lost)|terminating connection|starting up|shutting down|"
+    r"SSL (SYSCALL|connection has been closed)|Connection reset|Lost connection|"
+    r"^\((2006|2013|2055|4031|1927|1053|0),"
+)
+SILENT = r"timeout expired|timed out|server is silent"
+
+
+def is_lost(text: str) -> bool:
+    """Whether a driver's error says that a connection ended, and not that nothing came."""
+    return bool(re.search(LOST, text)) and not re.search(SILENT, text)
+
+
 class Dialect:
     """A database server of any kind; what it does otherwise is in the subclasses."""
 
@@ -54,6 +68,7 @@ class Dialect:
     def engine(self, url: URL) -> Engine:
         """Connections that are looked at before they are used: a server may have been restarted."""
         engine = create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED")
+        event.listen(engine, "do_connect", self._connect)
         event.listen(engine, "connect", self._begin_session)
         return engine
 
@@ -102,6 +117,19 @@ class Dialect:
         """Whether a driver's error is one of `conflicts`."""
         codes = {getattr(error, "sqlstate", None), *error.args[:1]}
         return not self.conflicts.isdisjoint(map(str, codes))
+
+    def open(self, driver: Any, *args: Any, **parameters: Any) -> Any:
+        """A connection of the driver's, which SQLAlchemy knows as `driver`."""
+        return driver.loaded_dbapi.connect(*args, **parameters)
+
+    def _connect(self, driver: Any, _: object, args: list[Any], parameters: dict[str, Any]) -> Any:
+        """Open a connection; again, once, where it ends before anything was asked of it."""
+        try:
+            return self.open(driver, *args, **parameters)
+        except driver.loaded_dbapi.OperationalError as error:
+            if not is_lost(str(error)):
+                raise
+            return self.open(driver, *args, **parameters)
 
     def _begin_session(self, connection: Any, _: object) -> None:
         cursor = connection.cursor()
@@ -155,6 +183,13 @@ class Postgres(Dialect):
     # Serialization, deadlock, lock timeout; a table or one of its names that another process created.
     conflicts = frozenset({"40001", "40P01", "55P03", "42P07", "23505"})
     clock = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+
+    def open(self, driver: Any, *args: Any, **parameters: Any) -> Any:
+        if driver.driver != "psycopg":
+            return super().open(driver, *args, **parameters)
+        from babelqueue_spark.bindings.sql.postgresql import BoundedConnection  # psycopg may be missing
+
+        return BoundedConnection.opened(*args, **parameters)
 
     def among(self, column: ColumnElement[int], ids: list[int]) -> Iterator[Condition]:
         if ids:

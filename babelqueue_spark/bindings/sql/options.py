@@ -40,15 +40,16 @@ DEFAULT_RETRY_AFTER = 90
 LONGEST_RETRY_AFTER = 3650 * 86_400
 BUSY_SECONDS = 30
 _TIMEOUTS = {
-    # What bounds whatever a dead network would leave unanswered; read_timeout bounds the login as well.
+    # read_timeout bounds PyMySQL's login as well; psycopg has none, see `postgresql`.
     "psycopg": {
         "connect_timeout": "10",
-        "keepalives_idle": "60",
-        "keepalives_interval": "20",
+        "read_timeout": "25",
+        "keepalives_idle": "30",
+        "keepalives_interval": "10",
         "keepalives_count": "3",
-        "tcp_user_timeout": "120000",
+        "tcp_user_timeout": "60000",
     },
-    "pymysql": {"connect_timeout": "10", "read_timeout": "120", "write_timeout": "120"},
+    "pymysql": {"connect_timeout": "10", "read_timeout": "25", "write_timeout": "25"},
 }
 
 
@@ -61,6 +62,14 @@ class SqlOptions:
     failed_table: str
     time_zone: ZoneInfo
     retry_after: int
+
+    @property
+    def silence_limit(self) -> float:
+        """Seconds until a server that says nothing is given up: a statement, then another login."""
+        if self.url.get_driver_name() not in _TIMEOUTS:
+            return BUSY_SECONDS if self.url.get_backend_name() == "sqlite" else math.inf
+        connect, read = (float(str(self.url.query[name])) for name in ("connect_timeout", "read_timeout"))
+        return read + max(connect, read)
 
     @classmethod
     def parse(cls, config: BindingConfig) -> SqlOptions:
