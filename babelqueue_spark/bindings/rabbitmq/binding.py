@@ -49,6 +49,7 @@ class RabbitBinding(Binding):
     def __init__(self, config: BindingConfig) -> None:
         super().__init__(config)
         self._options = RabbitOptions.parse(config)
+        self.silence_limit = self._options.silence_limit
         self._client = RabbitClient(self._options)
         self._queues = Queues(self._client)
         self._publisher = Publisher(self._client, self._queues, self._options)

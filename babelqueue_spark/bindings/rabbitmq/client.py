@@ -55,7 +55,9 @@ _ADVICE: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Advi
     (exceptions.ConnectionBlockedTimeout, full("it takes no messages: its memory or disk alarm is on")),
     (
         exceptions.IncompatibleProtocolError,
-        unreachable("what answers there does not speak AMQP 0-9-1: check host and port"),
+        unreachable(
+            "the connection ended before a word of AMQP 0-9-1: check host and port, and what lies in between"
+        ),
     ),
     (exceptions.AMQPHeartbeatTimeout, unreachable("the connection was lost, for no heartbeat came in time")),
     (ssl.SSLError, unreachable("TLS failed: check the certificates and rabbitmq.ssl_ca_certs")),
@@ -64,6 +66,13 @@ _ADVICE: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Advi
         exceptions.ShortStringTooLong,
         failed("the name of a queue, exchange or routing key is longer than 255 bytes"),
     ),
+)
+# What becomes of a connection that ends in its handshake, by how far it came: nothing was asked of it yet.
+_ENDED = (
+    exceptions.IncompatibleProtocolError,
+    exceptions.ProbableAuthenticationError,
+    exceptions.ProbableAccessDeniedError,
+    exceptions.StreamLostError,
 )
 _UNREACHABLE = unreachable("it cannot be reached: check host, port and TLS")
 
@@ -174,6 +183,14 @@ class RabbitClient:
             self.claims = Claims()
 
     def _connect(self) -> None:
+        try:
+            self._connect_once()
+        except (exceptions.AMQPError, AMQPConnectorException) as error:
+            if not any(isinstance(cause, _ENDED) for cause in _causes(error)):
+                raise
+            self._connect_once()
+
+    def _connect_once(self) -> None:
         self.close()
         self._reason = None
         opened: Future[Any] = Future()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,7 +37,14 @@ _TLS: Parsers = {
 }
 
 _TABLE = OptionTable(broker="rabbitmq", own={**_OWN, **_CLIENT}, tls=_TLS, tls_scheme="amqps")
-_DEFAULTS = {"blocked_connection_timeout": 60.0, "socket_timeout": 10.0, "stack_timeout": 15.0}
+_DEFAULTS = {
+    "heartbeat": 20,
+    "blocked_connection_timeout": 60.0,
+    "socket_timeout": 10.0,
+    "stack_timeout": 15.0,
+}
+_MORE = 5.0
+"""Seconds that pika adds to a heartbeat's; it looks for one after that time, so may miss it twice."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,16 +91,29 @@ class RabbitOptions:
             tls=tls,
         )
 
+    @property
+    def silence_limit(self) -> float:
+        """Seconds until a server that says nothing is given up; without heartbeats, it is not."""
+        parameters = self._parameters()
+        heartbeat, stack_timeout = parameters.heartbeat, parameters.stack_timeout
+        if not isinstance(heartbeat, int) or not heartbeat:
+            return math.inf
+        return max(float(stack_timeout or math.inf), 2 * (heartbeat + _MORE))
+
     def parameters(self) -> pika.connection.Parameters:
         """What the client needs to connect; reads the files of certificates."""
-        parameters = pika.URLParameters(self.url)
+        parameters = self._parameters()
+        if self.tls:
+            parameters.ssl_options = pika.SSLOptions(tls_context("rabbitmq", self.tls), parameters.host)
+        return parameters
+
+    def _parameters(self) -> pika.connection.Parameters:
+        parameters: pika.connection.Parameters = pika.URLParameters(self.url)
         given = urlsplit(self.url).query
         for name, value in {**_DEFAULTS, **self.client}.items():
             if name in self.client or f"{name}=" not in given:
                 setattr(parameters, name, value)
         parameters.client_properties = {"connection_name": self.client_name}
-        if self.tls:
-            parameters.ssl_options = pika.SSLOptions(tls_context("rabbitmq", self.tls), parameters.host)
         return parameters
 
 
