@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from proton import Delivery
 
 from babelqueue_spark.bindings.artemis.client import ArtemisClient, advice_on
-from babelqueue_spark.bindings.artemis.connection import Connection, QueueLink
+from babelqueue_spark.bindings.artemis.connection import SIGN_SECONDS, Connection, QueueLink
 from babelqueue_spark.bindings.artemis.messages import Found, encoded, numbers, received
 from babelqueue_spark.bindings.artemis.options import ArtemisOptions
 from babelqueue_spark.bindings.artemis.wire import AmqpError
@@ -55,6 +55,7 @@ class ArtemisBinding(Binding):
         self._options = ArtemisOptions.parse(config)
         if self._options.duplicate_detection:
             self.capabilities = replace(self.capabilities, duplicate_detection=True)
+        self.silence_limit = self._options.timeout + SIGN_SECONDS
         self._client = ArtemisClient(self._options)
         self._links: dict[str, QueueLink] = {}
         self._average = 0.0

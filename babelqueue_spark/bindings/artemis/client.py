@@ -17,14 +17,15 @@ from babelqueue_spark.errors import BrokerError
 
 _TICK_SECONDS = 5.0
 
+_NO_AMQP = "amqp:connection:framing-error"
 _ADVICE = {
     BLOCKED: full("it takes no messages: the address or the broker's disk is full"),
     UNNAMED: failed("it did not say why"),
     "amqp:connection:forced": unreachable(
         "it closed the connection, as a broker that shuts down: retry later"
     ),
-    "amqp:connection:framing-error": unreachable(
-        "what answers there does not speak AMQP 1.0: check host and port"
+    _NO_AMQP: unreachable(
+        "the connection ended before a word of AMQP 1.0: check host and port, and what lies in between"
     ),
     "amqp:link:detach-forced": failed("it closed the link: was the queue deleted?"),
     "amqp:not-found": not_found("the queue does not exist, and may not be created: create it first, ANYCAST"),
@@ -95,12 +96,23 @@ class ArtemisClient:
             if self._connection.closed:
                 self._drop()
         if self._connection is None:
-            self._connection = Connection(self._options)
+            self._connection = self._connect()
             self._ended = threading.Event()
             threading.Thread(
                 target=self._keep_alive, args=(self._connection, self._ended), name="artemis", daemon=True
             ).start()
         return self._connection
+
+    def _connect(self) -> Connection:
+        """A connection; opened again, once, where it ends before anything was asked of it."""
+        try:
+            return Connection(self._options)
+        except (ConnectionError, ssl.SSLEOFError):
+            return Connection(self._options)
+        except AmqpError as error:
+            if error.name != _NO_AMQP:
+                raise
+            return Connection(self._options)
 
     def _drop(self) -> None:
         self._ended.set()

@@ -14,6 +14,9 @@ from babelqueue_spark.bindings.artemis.wire import AmqpError, Wire
 BLOCKED = "blocked"
 """The name of the error when the broker takes no messages: AMQP has none."""
 
+SIGN_SECONDS = 5.0
+"""In which a broker that takes no messages gives a sign of life: it is full, and not silent."""
+
 _QUEUE = symbol("queue")
 _UNSENT = 1 << 18
 """Bytes that may wait to be sent."""
@@ -183,15 +186,16 @@ class Connection:
         if sender.credit > 0:
             return
         try:
-            self._wire.wait(lambda: sender.credit > 0, sender)
+            self._wire.wait(lambda: sender.credit > 0, sender, ends=False)
         except TimeoutError:
+            self._round_trip(SIGN_SECONDS)
             raise AmqpError(BLOCKED) from None
 
-    def _round_trip(self) -> None:
+    def _round_trip(self, seconds: float | None = None) -> None:
         """Return when the broker has seen what was said before: it answers in order."""
-        session = self._wire.session()
+        session = self._wire.session(seconds)
         session.close()
-        self._wire.wait(lambda: bool(session.state & Endpoint.REMOTE_CLOSED))
+        self._wire.wait(lambda: bool(session.state & Endpoint.REMOTE_CLOSED), seconds=seconds)
         session.free()
 
 

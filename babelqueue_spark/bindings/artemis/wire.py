@@ -51,6 +51,7 @@ class Wire:
 
     def __init__(self, options: ArtemisOptions) -> None:
         self._timeout = options.timeout
+        self._silent = False
         self._engine = Connection()
         self._transport = Transport()
         self._socket = _connected(options)
@@ -62,11 +63,15 @@ class Wire:
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended."""
-        return self._socket.fileno() < 0 or bool(
-            self._engine.state & Endpoint.REMOTE_CLOSED
-            or self._transport.capacity() < 0
-            or self._transport.pending() < 0
+        """Whether it has ended, or the broker is silent: what comes late would answer another question."""
+        return (
+            self._silent
+            or self._socket.fileno() < 0
+            or bool(
+                self._engine.state & Endpoint.REMOTE_CLOSED
+                or self._transport.capacity() < 0
+                or self._transport.pending() < 0
+            )
         )
 
     @property
@@ -81,11 +86,11 @@ class Wire:
             self.wait(lambda: bool(self._engine.state & Endpoint.REMOTE_CLOSED), seconds=_CLOSE_SECONDS)
         self._socket.close()
 
-    def session(self) -> Session:
+    def session(self, seconds: float | None = None) -> Session:
         """A new session, which the broker has opened."""
         session = self._engine.session()
         session.open()
-        self.wait(lambda: bool(session.state & Endpoint.REMOTE_ACTIVE))
+        self.wait(lambda: bool(session.state & Endpoint.REMOTE_ACTIVE), seconds=seconds)
         return session
 
     def wait(
@@ -93,8 +98,13 @@ class Wire:
         done: Callable[[], bool],
         link: Receiver | Sender | None = None,
         seconds: float | None = None,
+        *,
+        ends: bool = True,
     ) -> None:
-        """Return when it is done; the end of the connection, or of the link, is an error."""
+        """Return when it is done; the end of the connection, or of the link, is an error.
+
+        A wait for too long `ends` the connection too: else whoever cleans up would wait once more.
+        """
         deadline = time.monotonic() + (seconds or self._timeout)
         while not done():
             if self.closed:
@@ -103,6 +113,7 @@ class Wire:
                 raise AmqpError.of(link.remote_condition)
             left = deadline - time.monotonic()
             if left <= 0:
+                self._silent = ends
                 raise TimeoutError
             self._move(left)
         self.flush()
@@ -113,6 +124,7 @@ class Wire:
         self._move(0)
         while self._transport.pending() > 0:
             if time.monotonic() > deadline:
+                self._silent = True
                 raise TimeoutError
             self._move(self._timeout)
 
@@ -130,6 +142,8 @@ class Wire:
 
     def _end(self) -> Exception:
         """Why it ended: what the broker said, or, before it said anything, what the engine makes of that."""
+        if self._silent:
+            return TimeoutError()
         opened = self._engine.state & (Endpoint.REMOTE_ACTIVE | Endpoint.REMOTE_CLOSED)
         condition = self._engine.remote_condition or (None if opened else self._transport.condition)
         return ConnectionError() if condition is None else AmqpError.of(condition)
