@@ -12,6 +12,7 @@ import pytest
 from babelqueue_spark.bindings import DELIVERIES, LogBinding
 from babelqueue_spark.errors import DataLossError
 from babelqueue_spark.testing.common import Contract
+from babelqueue_spark.testing.silence import Verb
 from babelqueue_spark.testing.steps import Connect, assert_safe, eventually, joined, outgoing, publish_all
 
 
@@ -27,6 +28,12 @@ class LogContract(Contract):
     @staticmethod
     def reading(binding: LogBinding, queue: str) -> list[pa.RecordBatch]:
         return list(binding.browse(queue))
+
+    def _later_verb(self, binding: LogBinding, queue: str) -> Verb | None:
+        binding.publish(queue, outgoing([b"a"]))
+        offsets = binding.end_offsets(queue)
+        binding.commit_offsets(queue, offsets)
+        return lambda binding: binding.commit_offsets(queue, offsets)
 
     @pytest.fixture(autouse=True)
     def _nothing_was_read(self) -> None:

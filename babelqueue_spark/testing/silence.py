@@ -6,6 +6,7 @@ import re
 import ssl
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -163,10 +164,15 @@ class SilenceContract:
         self._assert_given_up(bindings, verbs, proxy.address)
 
     def _verbs(self, queue: str) -> list[Verb]:
+        def publish_once(binding: Any) -> int:
+            published: int = binding.publish(queue, outgoing([b"x"]), idempotency_key=uuid.uuid4().hex)
+            return published
+
         return [
             lambda binding: binding.backlog(queue),
             lambda binding: binding.publish(queue, outgoing([b"x"])),
             lambda binding: self.reading(binding, queue),
+            *([publish_once] if self.binding_class.capabilities.publish_once else ()),
         ]
 
     def _later_verb(self, binding: Any, queue: str) -> Verb | None:

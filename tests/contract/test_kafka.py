@@ -1,21 +1,31 @@
 from __future__ import annotations
 
+import ssl
+from typing import ClassVar
+
 import pytest
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.kafka import KafkaBinding
 from babelqueue_spark.testing import SECRET, LogContract
+from tests.servers.certificates import Certificates
 from tests.servers.kafka import KafkaServer
 
 
 class TestKafka(LogContract):
     binding_class = KafkaBinding
     largest_body = 990_000
+    impatient: ClassVar = {"timeout_seconds": "2"}
     queue_suffixes = (".v2", "_x", "-eu", ".a.b")
 
     @pytest.fixture
     def config(self, kafka_server: KafkaServer) -> BindingConfig:
         return BindingConfig(url=kafka_server.url)
+
+    @pytest.fixture
+    def secure(self, certificates: Certificates) -> tuple[ssl.SSLContext, BindingConfig]:
+        options = {"security.protocol": "ssl", "ssl.ca.location": str(certificates.ca)}
+        return certificates.context(), BindingConfig(url="kafka://127.0.0.1:1", client_options=options)
 
     @pytest.fixture
     def unreachable(self) -> BindingConfig:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.contract import BindingConfig, Capabilities, LogBinding
 from babelqueue_spark.bindings.headers import whole_numbers
-from babelqueue_spark.bindings.kafka.client import EARLIEST, LATEST, KafkaClient, since
+from babelqueue_spark.bindings.kafka.client import ABORT_SECONDS, EARLIEST, LATEST, KafkaClient, since
 from babelqueue_spark.bindings.kafka.messages import received, records
 from babelqueue_spark.bindings.kafka.options import KafkaOptions
 
@@ -38,6 +38,7 @@ class KafkaBinding(LogBinding):
         self._tiers = self._options.tiers
         if self._tiers.delays:
             self.capabilities = replace(self.capabilities, max_delay=self._tiers.delays[-1])
+        self.silence_limit = self._options.timeout + min(self._options.timeout, ABORT_SECONDS)
         self._kafka = KafkaClient(self._options)
 
     def beginning_offsets(self, queue: str) -> dict[int, int]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from confluent_kafka import (
     Consumer,
+    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -36,6 +37,8 @@ _KEYS_KEPT = 100
 """How many of a writer's batches are remembered: replays are of the last ones."""
 _RETRY_SECONDS = 0.5
 """Between attempts at a transaction."""
+ABORT_SECONDS = 10
+"""For the end of a transaction that failed: the broker ends it by itself later."""
 
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 _ADVICE = {
@@ -158,7 +161,14 @@ class KafkaClient:
         """Commit offsets of the group."""
         with self._explained(topic):
             places = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
-            self._member().commit(offsets=places, asynchronous=False)
+            committed = ConsumerGroupTopicPartitions(self._options.group, places)
+            asked = self._connected().alter_consumer_group_offsets(
+                [committed], request_timeout=self._options.timeout
+            )
+            for future in asked.values():
+                for place in self._answer(future).topic_partitions:
+                    if place.error is not None:
+                        raise KafkaException(place.error)
 
     def error(self, text: str, topic: str, kind: type[BrokerError] = BrokerError) -> BrokerError:
         """An error that names the broker and the topic."""
@@ -231,7 +241,7 @@ class KafkaClient:
             producer.commit_transaction(timeout)
         except KafkaException:
             with suppress(KafkaException):  # else readers wait until it times out
-                producer.abort_transaction(timeout)
+                producer.abort_transaction(min(timeout, ABORT_SECONDS))
             raise
         finally:
             group.close()
