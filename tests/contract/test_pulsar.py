@@ -1,21 +1,31 @@
 from __future__ import annotations
 
+import ssl
+from typing import ClassVar
+
 import pytest
 
 from babelqueue_spark.bindings import Binding, BindingConfig
 from babelqueue_spark.bindings.pulsar import PulsarBinding
 from babelqueue_spark.testing import MIB, BindingContract, Connect, claim_some, outgoing, take
+from tests.servers.certificates import Certificates
 from tests.servers.pulsar import PulsarServer
 
 
 class TestPulsar(BindingContract):
     binding_class = PulsarBinding
     shortest_timeout = None
+    impatient: ClassVar = {"operation_timeout_seconds": "2", "connection_timeout_ms": "1000"}
     largest_body = 4 * MIB
 
     @pytest.fixture
     def config(self, pulsar_server: PulsarServer) -> BindingConfig:
         return BindingConfig(url=pulsar_server.url)
+
+    @pytest.fixture
+    def secure(self, certificates: Certificates) -> tuple[ssl.SSLContext, BindingConfig]:
+        options = {"tls_trust_certs_file_path": str(certificates.ca)}
+        return certificates.context(), BindingConfig(url="pulsar+ssl://127.0.0.1:1", client_options=options)
 
     @pytest.fixture
     def unreachable(self) -> BindingConfig:

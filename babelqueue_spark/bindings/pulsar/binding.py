@@ -68,6 +68,7 @@ class PulsarBinding(Binding):
         self._options = PulsarOptions.parse(config)
         if self._options.admin_url is None:
             self.capabilities = replace(self.capabilities, browse="intrusive")
+        self.silence_limit = self._options.silence_limit
         self._pulsar = PulsarClient(self._options)
         self._consumers: dict[str, BufferedConsumer] = {}
         self._watches: dict[str, BufferedConsumer] = {}
@@ -77,9 +78,11 @@ class PulsarBinding(Binding):
     def backlog(self, queue: str) -> int:
         """Messages that are ready: exact up to a thousand, beyond that a generous estimate.
 
-        Nothing is asked of an idle broker: a consumer waits until a message comes, and puts it back.
+        A consumer waits until a message comes, and puts it back. The broker is asked nothing but whether it is
+        there: what came by now may be all that it ever says.
         """
         self._stand_by(queue)
+        self._pulsar.greet(queue)
         with self._pulsar.explained(queue):
             consumer = self._consumers.get(queue)
             own = consumer.waiting(_LOOK) if consumer else 0

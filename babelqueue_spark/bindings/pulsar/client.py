@@ -24,7 +24,6 @@ from babelqueue_spark.bindings.pulsar.options import PulsarOptions
 from babelqueue_spark.errors import BrokerError, BrokerUnreachableError
 
 _UNCONFIRMED = 5_000
-_SEND_MILLISECONDS = 30_000
 
 _ADVICE = {
     "AuthenticationError": denied("it refused the login: check pulsar.token, or the client's certificate"),
@@ -73,6 +72,10 @@ class PulsarClient:
         with self.explained(queue):
             return [self._subscribed(topic, 0) for topic in self._partitions(queue)]
 
+    def greet(self, queue: str) -> None:
+        """Return when the broker has answered something; a consumer that gets nothing cannot tell."""
+        self._partitions(queue)
+
     def settle(self, queue: str, topic: str, entries: Sequence[EntryId]) -> None:
         """Acknowledge entries of one topic or partition; returns when the broker has done so.
 
@@ -106,8 +109,12 @@ class PulsarClient:
                 )
         refused = outcome.refused()
         if refused:
-            reasons = ", ".join(_ADVICE.get(name, failed(name)).text for name in sorted(refused))
-            raise self.error(f"{refused.total()} messages were not confirmed: {reasons}", queue)
+            advice = {name: _ADVICE.get(name, failed(name)) for name in sorted(refused)}
+            reasons = ", ".join(each.text for each in advice.values())
+            [(most, _)] = refused.most_common(1)
+            raise self.error(
+                f"{refused.total()} messages were not confirmed: {reasons}", queue, advice[most].error
+            )
         return outcome.expected
 
     def entries_waiting(self, queue: str) -> int | None:
@@ -234,7 +241,7 @@ class PulsarClient:
                 self._make_subscription(queue)  # without one the broker drops messages as nobody's
                 self._producers[queue] = self._connected().create_producer(
                     self._topic(queue),
-                    send_timeout_millis=_SEND_MILLISECONDS,
+                    send_timeout_millis=self._options.send_timeout_ms,
                     max_pending_messages=_UNCONFIRMED,
                     block_if_queue_full=True,
                     batching_enabled=self._options.batching,

@@ -77,6 +77,16 @@ class PulsarOptions:
     connection_timeout_ms: int = 10_000
     tls: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
+    @property
+    def send_timeout_ms(self) -> int:
+        """Milliseconds until a message must be confirmed."""
+        return 2_000 * self.operation_timeout_seconds
+
+    @property
+    def silence_limit(self) -> float:
+        """Seconds until a broker that says nothing is given up: a send, or a claim and what it closes."""
+        return 3 * self.operation_timeout_seconds + self.connection_timeout_ms / 1000
+
     @classmethod
     def parse(cls, config: BindingConfig) -> PulsarOptions:
         """Read a configuration; `OptionError` for what is unknown or cannot be used."""
