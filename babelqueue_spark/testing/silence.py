@@ -22,7 +22,8 @@ from babelqueue_spark.testing.steps import assert_safe, outgoing
 LONGEST_SILENCE = 60.0
 """Seconds after which a verb has given up on a silent broker, unless its options say otherwise."""
 
-_LOCAL = re.compile(r"(?:127\.0\.0\.1|localhost)(?::|%3A)(\d+)")
+LOCAL_ADDRESS = re.compile(r"(?:127\.0\.0\.1|localhost)(?::|%3A)(\d+)")
+"""`host:port` in a URL, where it stands for itself or in a query."""
 _SLACK = 10.0
 _MANY = 1_000_000
 
@@ -55,7 +56,7 @@ class SilenceContract:
         """The same server at another `host:port`, which is given up soon."""
         return replace(
             config,
-            url=_LOCAL.sub(address, config.url),
+            url=LOCAL_ADDRESS.sub(address, config.url),
             client_options={**config.client_options, **self.impatient},
         )
 
@@ -76,7 +77,7 @@ class SilenceContract:
     @pytest.fixture
     def proxy(self, config: BindingConfig) -> Iterator[Proxy | None]:
         """A proxy before the server; None where there is no network in between."""
-        found = _LOCAL.search(config.url)
+        found = LOCAL_ADDRESS.search(config.url)
         if found is None:
             yield None
             return
@@ -147,22 +148,6 @@ class SilenceContract:
         changed = self.at(config, proxy.address)
         bindings = [self.binding_class(changed) for _ in self._verbs(queue)]
         self._assert_given_up(bindings, self._verbs(queue), proxy.address)
-
-    @pytest.mark.nightly
-    @pytest.mark.parametrize("moment", ["accept", "login"])
-    def test_a_silent_broker_is_given_up_with_the_default_timeouts(
-        self, config: BindingConfig, proxy: Proxy | None, queue: str, moment: str
-    ) -> None:
-        if proxy is None:
-            return
-        changed = replace(config, url=_LOCAL.sub(proxy.address, config.url))
-        verbs = self._verbs(queue)
-        bindings = [self.binding_class(changed) for _ in verbs]
-        if moment == "login":
-            for binding, verb in zip(bindings, verbs, strict=True):
-                verb(binding)
-        proxy.freeze()
-        self._assert_given_up(bindings, verbs, proxy.address)
 
     def _verbs(self, queue: str) -> list[Verb]:
         def publish_once(binding: Any) -> int:

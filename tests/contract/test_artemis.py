@@ -8,11 +8,12 @@ import pytest
 from babelqueue_spark.bindings import Binding, BindingConfig
 from babelqueue_spark.bindings.artemis import ArtemisBinding
 from babelqueue_spark.testing import SECRET, BindingContract
+from tests.contract.default_timeouts import DefaultTimeouts
 from tests.servers.artemis import ArtemisServer
 from tests.servers.certificates import Certificates
 
 
-class TestArtemis(BindingContract):
+class TestArtemis(DefaultTimeouts, BindingContract):
     binding_class = ArtemisBinding
     shortest_timeout = None
     impatient: ClassVar = {"timeout": "1s"}

@@ -8,11 +8,12 @@ import pytest
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.kafka import KafkaBinding
 from babelqueue_spark.testing import SECRET, LogContract
+from tests.contract.default_timeouts import DefaultTimeouts
 from tests.servers.certificates import Certificates
 from tests.servers.kafka import KafkaServer
 
 
-class TestKafka(LogContract):
+class TestKafka(DefaultTimeouts, LogContract):
     binding_class = KafkaBinding
     largest_body = 990_000
     impatient: ClassVar = {"timeout_seconds": "2"}

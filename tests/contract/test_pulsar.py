@@ -8,11 +8,12 @@ import pytest
 from babelqueue_spark.bindings import Binding, BindingConfig
 from babelqueue_spark.bindings.pulsar import PulsarBinding
 from babelqueue_spark.testing import MIB, BindingContract, Connect, claim_some, outgoing, take
+from tests.contract.default_timeouts import DefaultTimeouts
 from tests.servers.certificates import Certificates
 from tests.servers.pulsar import PulsarServer
 
 
-class TestPulsar(BindingContract):
+class TestPulsar(DefaultTimeouts, BindingContract):
     binding_class = PulsarBinding
     shortest_timeout = None
     impatient: ClassVar = {"operation_timeout_seconds": "2", "connection_timeout_ms": "1000"}

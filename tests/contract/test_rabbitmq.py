@@ -8,11 +8,12 @@ import pytest
 from babelqueue_spark.bindings import Binding, BindingConfig
 from babelqueue_spark.bindings.rabbitmq import RabbitBinding
 from babelqueue_spark.testing import SECRET, BindingContract
+from tests.contract.default_timeouts import DefaultTimeouts
 from tests.servers.certificates import Certificates
 from tests.servers.rabbitmq import RabbitServer
 
 
-class TestRabbit(BindingContract):
+class TestRabbit(DefaultTimeouts, BindingContract):
     binding_class = RabbitBinding
     shortest_timeout = None
     impatient: ClassVar = {"socket_timeout": "1s", "stack_timeout": "1s", "heartbeat": "1"}

@@ -9,13 +9,14 @@ import pytest
 from babelqueue_spark.bindings import Binding, BindingConfig
 from babelqueue_spark.bindings.redis import RedisBinding
 from babelqueue_spark.testing import SECRET, BindingContract, assert_empty, outgoing, take
+from tests.contract.default_timeouts import DefaultTimeouts
 from tests.servers import RedisServer
 from tests.servers.certificates import Certificates
 
 BODY = b'{"job":"urn:x","data":{},"attempts":0}'
 
 
-class TestRedis(BindingContract):
+class TestRedis(DefaultTimeouts, BindingContract):
     binding_class = RedisBinding
     layout = "0"
     early = 1

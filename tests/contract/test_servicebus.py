@@ -14,6 +14,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from babelqueue_spark.bindings import Binding, BindingConfig
 from babelqueue_spark.bindings.servicebus import ServiceBusBinding
 from babelqueue_spark.testing import SECRET, BindingContract
+from tests.contract.default_timeouts import DefaultTimeouts
 from tests.servers.certificates import Certificates
 from tests.servers.servicebus import ServiceBusServer
 
@@ -21,7 +22,7 @@ NAMESPACE = os.environ.get("AZURE_SERVICEBUS_CONNECTION_STRING")
 LOCK_SECONDS = 20
 
 
-class TestServiceBus(BindingContract):
+class TestServiceBus(DefaultTimeouts, BindingContract):
     """Names of queues are letters, digits, periods, hyphens, underscores and slashes here."""
 
     binding_class = ServiceBusBinding

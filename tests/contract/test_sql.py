@@ -15,6 +15,7 @@ from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.sql import SqlBinding
 from babelqueue_spark.errors import BrokerError
 from babelqueue_spark.testing import SECRET, BindingContract
+from tests.contract.default_timeouts import DefaultTimeouts
 from tests.servers.certificates import Certificates
 from tests.servers.mariadb import MariaDbServer
 from tests.servers.postgresql import PostgresServer
@@ -60,7 +61,7 @@ def is_utf8(body: bytes) -> bool:
     return body.decode(errors="ignore").encode() == body
 
 
-class TestPostgres(BindingContract):
+class TestPostgres(DefaultTimeouts, BindingContract):
     """TEXT takes what is UTF-8 without a NUL; the rest is refused, see `tests/bindings/test_sql_servers.py`."""
 
     binding_class = SqlBinding
@@ -87,7 +88,7 @@ class TestPostgres(BindingContract):
         return BindingConfig(url=f"postgresql+psycopg://user:{SECRET}@127.0.0.1:1/shop")
 
 
-class TestMariaDb(BindingContract):
+class TestMariaDb(DefaultTimeouts, BindingContract):
     """LONGTEXT takes what is UTF-8."""
 
     binding_class = SqlBinding

@@ -24,11 +24,12 @@ from babelqueue_spark.testing import (
     publish_all,
     take,
 )
+from tests.contract.default_timeouts import DefaultTimeouts
 from tests.servers.certificates import Certificates
 from tests.servers.elasticmq import LIMIT, ElasticMqServer
 
 
-class TestSqs(BindingContract):
+class TestSqs(DefaultTimeouts, BindingContract):
     """Bodies are text of XML characters here, and names of queues and headers are plain ASCII."""
 
     binding_class = SqsBinding

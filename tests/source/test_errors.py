@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from babelqueue_spark.testing import Proxy
+from tests.brokers import SERVERS
 from tests.streams import run, stream
 
 pytestmark = pytest.mark.spark
@@ -42,6 +45,34 @@ def test_wrong_password(spark: Any, tmp_path: Path) -> None:
 def test_unreachable_server(spark: Any, tmp_path: Path) -> None:
     said = fails(spark, "redis://:s3cret@127.0.0.1:1/0", tmp_path)
     assert "127.0.0.1:1" in said
+
+
+@pytest.mark.parametrize(
+    ("broker", "options"),
+    [
+        ("redis", {"redis.socket_timeout": "1s"}),
+        ("servicebus", {"servicebus.try_timeout": "1s", "servicebus.retry_total": "0"}),
+    ],
+)
+def test_a_broker_that_falls_silent_ends_the_query(
+    spark: Any, request: pytest.FixtureRequest, tmp_path: Path, broker: str, options: dict[str, str]
+) -> None:
+    """On the driver, which asks for the backlog in a process and a thread of Spark's."""
+    server = request.getfixturevalue(SERVERS[broker])
+    with Proxy("127.0.0.1", server.port) as proxy:
+        url = server.url.replace(server.address, proxy.address)
+        rows = stream(spark, url, f"orders-{uuid.uuid4().hex}", tmp_path, **options)
+        query = (
+            rows.writeStream.format("noop")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(processingTime="100 milliseconds")
+            .start()
+        )
+        query.processAllAvailable()
+        proxy.freeze()
+        with pytest.raises(Exception, match=proxy.address) as caught:
+            assert not query.awaitTermination(60), "the query has not ended"
+        assert "did not answer in time" in line_of(caught.value)
 
 
 def test_unknown_option(spark: Any, url: str, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ Options, as `pulsar.<name>`:
     admin_url: `http://host:8080`, to know how large a large backlog is, and to browse without taking
     batching (`false`): join messages to batches; see *Batches*
     operation_timeout_seconds, connection_timeout_ms (15, 10000): until the broker must have answered, and a
-        connection be made
+        connection be made; a message must be confirmed in twice the first
     tls_trust_certs_file_path (certifi's): with `pulsar+ssl://` or an `https://` admin URL only; paths on the
         driver and on the executors
     tls_certificate_file_path, tls_private_key_file_path: a client's certificate, to log in with

@@ -38,7 +38,8 @@ Options, as `servicebus.<name>`:
     duplicate_window (off): seconds for which the queues remember message ids, where they detect duplicates
     prefetch (500): most messages on their way to a claim; 1 to 50 000. Lower it where messages are large
     max_wait_time (1): seconds a claim waits for its first message
-    retry_total, try_timeout (3, 30): how often a failed request is repeated; seconds
+    retry_total, try_timeout (3, 30): how often a failed request is repeated, for 45 seconds in all at most
+        or for `try_timeout` where that is longer; seconds of one
 """
 
 from babelqueue_spark.bindings.servicebus.binding import ServiceBusBinding
