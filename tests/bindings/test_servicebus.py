@@ -20,10 +20,11 @@ from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.servicebus import ServiceBusBinding
 from babelqueue_spark.bindings.servicebus.options import ServiceBusOptions
 from babelqueue_spark.envelope import validate
-from babelqueue_spark.errors import BrokerError, OptionError
+from babelqueue_spark.errors import BrokerError, BrokerUnreachableError, OptionError
 from babelqueue_spark.testing import (
     MIB,
     SECRET,
+    Proxy,
     assert_empty,
     assert_safe,
     await_backlog,
@@ -513,6 +514,30 @@ class TestSessions:
         servicebus_server.lapse(sessions)
         assert bus.acknowledge(sessions, claimed).to_pylist() == [False]
         assert bus.acknowledge(sessions, take(bus, sessions, 1)).to_pylist() == [True]
+
+    @pytest.mark.parametrize("after", [0, 500])
+    def test_a_silent_service_is_not_one_without_sessions(
+        self, servicebus_server: ServiceBusServer, sessions: str, after: int
+    ) -> None:
+        """Silent from the start, and where it would say which session is free."""
+        options = {"sessions": "1", "try_timeout": "1s", "retry_total": "0"}
+        with Proxy("127.0.0.1", servicebus_server.port) as proxy:
+            url = servicebus_server.url.replace(servicebus_server.address, proxy.address)
+            with ServiceBusBinding(BindingConfig(url=url, client_options=options)) as bus:
+                assert bus.claim(sessions, 1, MIB).num_rows == 0
+                proxy.freeze(after)
+                with pytest.raises(BrokerUnreachableError, match="did not answer in time"):
+                    bus.claim(sessions, 1, MIB)
+
+    def test_a_session_is_asked_for_again_where_the_connection_ends_in_its_handshake(
+        self, servicebus_server: ServiceBusServer, bus: ServiceBusBinding, sessions: str
+    ) -> None:
+        bus.publish(sessions, outgoing([b"a"], keys=["s"]))
+        with Proxy("127.0.0.1", servicebus_server.port) as proxy:
+            url = servicebus_server.url.replace(servicebus_server.address, proxy.address)
+            with ServiceBusBinding(BindingConfig(url=url, client_options={"sessions": "1"})) as other:
+                proxy.hang_up(1)
+                assert take(other, sessions, 1).column("body").to_pylist() == [b"a"]
 
     def test_a_claim_holds_no_more_than_so_many_sessions(
         self, bus: ServiceBusBinding, sessions: str, monkeypatch: pytest.MonkeyPatch

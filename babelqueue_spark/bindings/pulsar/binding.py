@@ -78,7 +78,7 @@ class PulsarBinding(Binding):
     def backlog(self, queue: str) -> int:
         """Messages that are ready: exact up to a thousand, beyond that a generous estimate.
 
-        A consumer waits until a message comes, and puts it back. The broker is only asked whether it is there:
+        A consumer waits until a message comes, and puts it back. The broker is asked whether it is there:
         what came by now may be all that it ever says.
         """
         self._stand_by(queue)

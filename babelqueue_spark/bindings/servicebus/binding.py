@@ -122,8 +122,8 @@ class ServiceBusBinding(Binding):
                     link = self._links.receiver(queue)
                     self._take(link, taken, messages, max_bytes)
                     link.drain()
-                if not taken:  # a silent service gives nothing either
-                    self._links.manager(queue).peek(1, 1)
+                    if not taken:  # a silent service gives nothing either
+                        link.peek(1, 1)
         except BrokerError:
             if not taken:
                 raise

@@ -190,13 +190,16 @@ class ServiceBusLinks:
             keep_alive=0,
         )
         receiver._config.retry_total = 0  # to have found no session is no failure
+        patience = self._options.max_wait_time + self._options.try_timeout
         try:
             try:
-                self._open(receiver)
+                self._open(receiver, patience)
             except exceptions.ServiceBusConnectionError:  # before anything was asked of it
-                self._open(receiver)
-        except exceptions.OperationTimeoutError:
+                self._open(receiver, patience)
+        except exceptions.OperationTimeoutError as error:
             receiver.close()
+            if not getattr(error.__cause__, "_condition", None):  # the client's own: the service is silent
+                raise
             return None
         return Link(receiver, self._options.patience, str(receiver.session.session_id))
 
@@ -253,12 +256,13 @@ class ServiceBusLinks:
         for opened in (self._receivers, self._managers, self._senders):
             opened.clear()
 
-    def _open(self, handler: Any) -> None:
+    def _open(self, handler: Any, one_try: float | None = None) -> None:
+        """Connect, for a bounded time; in one try, where the answer may take as long as that."""
         handler._do_retryable_operation(
             handler._open,
-            timeout=self._options.patience,
+            timeout=one_try or self._options.patience,
             operation_requires_timeout=True,
-            apply_try_timeout=True,
+            apply_try_timeout=one_try is None,
         )
 
     def _connected(self) -> ServiceBusClient:

@@ -100,7 +100,7 @@ class ServiceBusOptions:
         """Seconds until a service that says nothing is given up: the last try may begin as patience ends."""
         pauses = _FIRST_PAUSE * ((1 << self.retry_total) - 1)
         tries = (self.retry_total + 1) * (self.try_timeout + self.longest_read)
-        return min(self.patience + self.handshake, tries + pauses)
+        return self.max_wait_time + min(self.patience + self.handshake, tries + pauses)
 
     @classmethod
     def parse(cls, config: BindingConfig) -> ServiceBusOptions:
