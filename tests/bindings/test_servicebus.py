@@ -575,6 +575,25 @@ class TestConnections:
             assert bodies(claimed) == numbered(300)
             assert bus.acknowledge(queue, claimed).true_count == 300
 
+    @pytest.mark.parametrize("after", [0, 200])
+    def test_a_silent_service_behind_websockets(self, queue: str, after: int) -> None:
+        """Silent before it has switched to WebSockets, and within AMQP's handshake."""
+        with (
+            ServiceBusServer(websocket=True) as server,
+            Proxy("127.0.0.1", int(server.websocket_address.rpartition(":")[2])) as proxy,
+            binding(
+                server,
+                transport="websocket",
+                custom_endpoint_address=f"sb://{proxy.address}",
+                try_timeout="1s",
+                retry_total="0",
+            ) as bus,
+        ):
+            proxy.freeze(after)
+            with pytest.raises(BrokerUnreachableError, match="Service Bus at ") as caught:
+                bus.backlog(queue)
+        assert_safe(caught.value)
+
     def test_azure_ad_over_tls(self, tmp_path: Path, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
         certificates = Certificates(tmp_path)
         options = {"connection_verify": str(certificates.ca), "retry_total": "0"}

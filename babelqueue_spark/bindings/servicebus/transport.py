@@ -1,7 +1,7 @@
 """Handshakes that end: azure-servicebus waits for ever on a service that accepts and does not answer.
 
-It chooses the class of its transport by a name in one of its modules, where ours takes the place of its own.
-Outside of `bounded` it is as patient as that.
+It chooses the classes of its transports by names in one of its modules, where ours take the place of its own.
+Outside of `bounded` they are as patient as that.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from azure.servicebus._pyamqp import _connection
-from azure.servicebus._pyamqp.sasl import SASLTransport
+from azure.servicebus._pyamqp.sasl import SASLTransport, SASLWithWebSocket
 
 
 class _Bound(threading.local):
@@ -68,4 +68,16 @@ class BoundedTransport(SASLTransport):
         super()._setup_transport()  # type: ignore[no-untyped-call]
 
 
+class BoundedWebSocket(SASLWithWebSocket):
+    """Its waits are bounded by the client; what it makes of a silence is `TimeoutError` too."""
+
+    def negotiate(self) -> None:
+        try:
+            super().negotiate()  # type: ignore[no-untyped-call]
+        except TypeError:  # as above
+            self.close()  # type: ignore[no-untyped-call]
+            raise TimeoutError("the service is silent") from None
+
+
 _connection.SASLTransport = BoundedTransport  # type: ignore[attr-defined]
+_connection.SASLWithWebSocket = BoundedWebSocket  # type: ignore[attr-defined]
