@@ -24,6 +24,7 @@ PER_TRIGGER = 100_000
 SLOW_MESSAGES = 3_000
 CHUNK = 1_000
 FOREIGN = 100_000
+QUEUES = 200
 
 BARE_CLAIM = """
 local values = redis.call('LPOP', KEYS[1], ARGV[1])
@@ -55,6 +56,7 @@ def rows() -> list[Row]:
         _, memory_of_few = reading(FEW, repeats=1)
         reading(2 * PER_TRIGGER, repeats=1)
         few, _ = reading(FEW, repeats=5)
+        spread = read_queues(spark, server.url, redis, bodies[: 2 * PER_TRIGGER], Path(folder) / "spread")
         streamed, memory = reading(MESSAGES, repeats=1)
         some = bodies[:PER_TRIGGER]
         written = write_rate(spark, server.url, some, partitions=2)
@@ -67,6 +69,7 @@ def rows() -> list[Row]:
             row("Redis publish", publish(server.url, some), "bare variadic RPUSH", pushed, 0.3),
             row("DataFrame to Redis, local[2]", written, "bare variadic RPUSH", pushed, None),
             row(f"{work}, {MESSAGES:,} queued", streamed, f"the same, {FEW:,} queued", few, 0.8),
+            row(f"{work}, {QUEUES} queues", spread, "one queue", streamed, 0.77),
             row(f"worker memory, MiB, {FEW:,} queued", memory_of_few, f"{MESSAGES:,} queued", memory, 0.8),
             row(
                 f"Redis acknowledge behind {FOREIGN:,} foreign claims",
@@ -104,6 +107,15 @@ def read(
         push(redis, queue, bodies)
         progress += read_progress(spark, url, queue, folder, **options)
     return steady_rate(progress), largest_worker()
+
+
+def read_queues(spark: Any, url: str, redis: client.Redis, bodies: list[bytes], folder: Path) -> float:
+    """Messages a second of the batches after the first, with the bodies in many queues."""
+    names = [f"spread-{number}" for number in range(QUEUES)]
+    for number, name in enumerate(names):
+        push(redis, name, bodies[number::QUEUES])
+    options = {"maxMessagesPerTrigger": PER_TRIGGER, "maxBytesPerTrigger": "1g"}
+    return steady_rate(read_progress(spark, url, ",".join(names), folder, **options))
 
 
 def largest_worker() -> float:

@@ -575,7 +575,7 @@ class TestConnections:
             assert bodies(claimed) == numbered(300)
             assert bus.acknowledge(queue, claimed).true_count == 300
 
-    @pytest.mark.parametrize("after", [0, 200])
+    @pytest.mark.parametrize("after", [0, 260])
     def test_a_silent_service_behind_websockets(self, queue: str, after: int) -> None:
         """Silent before it has switched to WebSockets, and within AMQP's handshake."""
         with (
