@@ -149,8 +149,10 @@ class Journal:
 
     def last_planned(self) -> int:
         """Find the highest batch that has a plan, or else the last committed one."""
-        planned = [int(name) for name in self._store.names("batches") if name.isdigit()]
-        return max([self.state().committed, *planned])
+        committed = self.state().committed
+        folders = sorted((int(name) for name in self._store.names("batches") if name.isdigit()), reverse=True)
+        # The folder is made first: a driver that died between the two left one without a plan.
+        return next((batch for batch in folders if batch > committed and self.plan(batch)), committed)
 
     # -- segments ----------------------------------------------------------------------------------
 

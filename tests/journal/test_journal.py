@@ -216,6 +216,12 @@ class TestPlans:
         journal.commit(3)
         assert journal.last_planned() == 3
 
+    def test_a_folder_without_a_plan_is_no_batch(self, journal: Journal) -> None:
+        """A driver that died between the two, or had no room for the plan."""
+        journal.record_plan(1, {"batch": 1})
+        journal._store.make_folder("batches/0000000002")
+        assert journal.last_planned() == 1
+
 
 class TestCommit:
     def test_commit_cleans_what_it_proves_and_no_more(self, journal: Journal) -> None:
