@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import DELIVERIES, Binding
 from babelqueue_spark.bindings.batches import total_bytes
-from babelqueue_spark.errors import BabelQueueError, JournalError, JournalMissingError
+from babelqueue_spark.errors import BabelQueueError, BrokerUnreachableError, JournalError, JournalMissingError
 from babelqueue_spark.journal import (
     CLOCK_SKEW,
     FromQueue,
@@ -128,21 +128,28 @@ def _too_late(claim: Claim, journal: Journal) -> JournalError:
 def _take(claim: Claim, options: Options, binding: Binding) -> Iterator[FromQueue]:
     """Claim up to the bounds of the partition, for at most `maxFetchTime` and half of the lease.
 
-    Each batch begins with another queue, so that the time does not always end before the same one.
+    Each batch begins with another queue, so that the time does not always end before the same one. A queue
+    that the query no longer reads is left alone.
     """
     # If a claim lapsed while this task still claims, the task could claim the same message again.
     longest = binding.lease / 2 if binding.lease else options.max_fetch_time
     until = time.monotonic() + min(options.max_fetch_time, longest)
     first = claim.batch % len(claim.shares)
+    left, held = claim.max_bytes, False
     for share in claim.shares[first:] + claim.shares[:first]:
-        for batch in _take_share(share, binding):
+        if share.queue not in options.queue:
+            continue
+        for batch in _take_share(share, left, binding):
             yield share.queue, batch
-            if time.monotonic() > until:
+            left, held = left - total_bytes(batch), True
+            if left <= 0 or time.monotonic() > until:
                 return
+        if held and time.monotonic() > until:
+            return
 
 
-def _take_share(share: Share, binding: Binding) -> Iterator[pa.RecordBatch]:
-    messages, max_bytes = share.messages, share.max_bytes
+def _take_share(share: Share, max_bytes: int, binding: Binding) -> Iterator[pa.RecordBatch]:
+    messages, max_bytes = share.messages, min(share.max_bytes, max_bytes)
     while messages > 0 and max_bytes > 0:
         batch = binding.claim(share.queue, min(messages, binding.capabilities.claim_batch), max_bytes)
         if not batch.num_rows:
@@ -264,4 +271,5 @@ def _release(claimed: Sequence[FromQueue], binding: Binding) -> None:
             binding.release(queue, batch)
         except BabelQueueError as error:
             logger.warning("queue %s: claims could not be released and will lapse: %s", queue, error)
-            return
+            if isinstance(error, BrokerUnreachableError):
+                return

@@ -47,7 +47,7 @@ class Drain:
         self._planned.discard(plan["batch"])
         claimed = self._claimed(plan)
         if not claimed.total():
-            self._remaining = dict.fromkeys(self._remaining, 0)
+            self._remaining.update({read["queue"]: 0 for read in plan["reads"]})
         self._remaining = {queue: max(0, left - claimed[queue]) for queue, left in self._remaining.items()}
 
     def _claimed(self, plan: Mapping[str, Any]) -> Counter[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,7 @@ class Claim(InputPartition):
         batch: number of the journal's batch.
         index: number of the partition within its batch.
         shares: one for each queue.
+        max_bytes: most bytes of bodies to claim from all of them (one message may exceed it).
         committed: last batch that Spark has finished.
     """
 
@@ -56,6 +58,7 @@ class Claim(InputPartition):
     batch: int
     index: int
     shares: list[Share]
+    max_bytes: int
     committed: int
 
     @property
@@ -93,18 +96,21 @@ def budget_of(options: Options, *, first: bool, unlimited: bool) -> int | None:
     return options.max_messages
 
 
-def plan_reads(backlog: Mapping[str, int], options: Options, budget: int | None) -> list[dict[str, Any]]:
+def plan_reads(
+    backlog: Mapping[str, int], options: Options, budget: int | None, turn: int = 0
+) -> list[dict[str, Any]]:
     """Plan how many messages each queue gives, to how many reader tasks.
 
     Args:
         backlog: queue → messages ready.
         options: the bounds of a trigger.
         budget: most messages in all; None plans the whole backlog, in partitions of the usual size.
+        turn: number of the batch. With more queues than messages, each batch reads the next queues.
 
     Returns:
         A dict for each queue that gives messages: queue, partitions, messages and bytes (of all partitions).
     """
-    shares = _fair_shares(backlog, budget)
+    shares = _fair_shares(backlog, budget, turn)
     total = sum(shares.values())
     usual = _usual_size(options)
     reads = []
@@ -128,14 +134,23 @@ def count_tasks(reads: Iterable[Mapping[str, Any]], options: Options, budget: in
     return max(tasks, -(-messages // _usual_size(options))) if budget is None else tasks
 
 
+def task_bytes(options: Options, budget: int | None) -> int:
+    """Return the most bytes of bodies that one reader task claims."""
+    return options.max_bytes if budget is not None else max(1, options.max_bytes // options.num_partitions)
+
+
 def _usual_size(options: Options) -> int:
     return -(-options.max_messages // options.num_partitions)
 
 
-def _fair_shares(backlog: Mapping[str, int], budget: int | None) -> dict[str, int]:
+def _fair_shares(backlog: Mapping[str, int], budget: int | None, turn: int) -> dict[str, int]:
     waiting = {queue: count for queue, count in backlog.items() if count > 0}
     if budget is None or sum(waiting.values()) <= budget:
         return waiting
+    if budget < len(waiting):
+        first = turn * budget % len(waiting)
+        queues = [*waiting][first:] + [*waiting][:first]
+        return dict.fromkeys(queues[:budget], 1)
     shares: dict[str, int] = {}
     for queue, count in sorted(waiting.items(), key=lambda item: item[1]):
         shares[queue] = min(count, budget // (len(waiting) - len(shares)))
@@ -154,9 +169,17 @@ def claims(plan: Mapping[str, Any], committed: int) -> list[Claim]:
         for read in plan.get("reads", [])
         for part in range(read["partitions"])
     ]
+    tasks = _divided(shares, min(plan.get("tasks", len(shares)), len(shares)))
     return [
-        Claim(plan["journal"], plan["batch"], index, members, committed)
-        for index, members in enumerate(_divided(shares, min(plan.get("tasks", len(shares)), len(shares))))
+        Claim(
+            plan["journal"],
+            plan["batch"],
+            index,
+            members,
+            min(sum(share.max_bytes for share in members), plan.get("task_bytes", math.inf)),
+            committed,
+        )
+        for index, members in enumerate(tasks)
     ]
 
 

@@ -26,6 +26,7 @@ from babelqueue_spark.source.plan import (
     count_tasks,
     offset,
     plan_reads,
+    task_bytes,
 )
 from babelqueue_spark.source.spark_versions import SupportsTriggerAvailableNow, is_unlimited, max_rows
 
@@ -113,6 +114,7 @@ class _Planner:
         self.backlog: dict[str, int] = dict.fromkeys(options.queue, 0)
         self._options = options
         self._binding: Binding = options.queue_binding()
+        self._check_claimable()
         self._journal = Journal(str(options.journal_location), self._binding.now)
         self._owner = False
         self._end: dict[str, Any] | None = None
@@ -123,6 +125,14 @@ class _Planner:
 
     def close(self) -> None:
         self._binding.close()
+
+    def _check_claimable(self) -> None:
+        for queue in self._options.queue:
+            if not self._binding.claimable(queue):
+                raise OptionError(
+                    f"option 'queue': '{queue}' cannot be read as a stream, since its messages cannot be "
+                    "claimed: read it with spark.read"
+                )
 
     def initial_offset(self) -> dict[str, Any]:
         return offset(self._journal.id, self._journal.state().committed)
@@ -213,7 +223,7 @@ class _Planner:
         self._poll()
         unlimited = unlimited and not self._drain.active
         budget = budget_of(self._options, first=self._first_plan, unlimited=unlimited)
-        reads = plan_reads(self._drain.capped(self.backlog), self._options, budget)
+        reads = plan_reads(self._drain.capped(self.backlog), self._options, budget, batch)
         if not reads:
             return None
         self._first_plan = False
@@ -223,6 +233,7 @@ class _Planner:
             batch,
             reads=reads,
             tasks=count_tasks(reads, self._options, budget),
+            task_bytes=task_bytes(self._options, budget),
             backlog=dict(self.backlog),
             planned_at=round(self._binding.now(), 3),
         )

@@ -414,6 +414,7 @@ class TestJournal:
                 batch=1,
                 index=index,
                 shares=[Share(queue, messages=500, max_bytes=MIB)],
+                max_bytes=MIB,
                 committed=0,
             )
             return sum(batch.num_rows for _, batch in deliveries_of(claim, options, journal, reader))

@@ -45,6 +45,7 @@ def attempt(
         batch=batch,
         index=index,
         shares=[Share(queue, messages=500, max_bytes=1 << 20)],
+        max_bytes=1 << 20,
         committed=0,
     )
     with options.binding() as binding:
@@ -141,7 +142,7 @@ def test_one_task_reads_several_queues(url: str, queue: str, location: str) -> N
         publish(url, name, [first, envelope(10)])
     journal = Journal(location)
     journal.record_plan(1, {})
-    claim = Claim(journal.id, 1, 0, [Share(name, 1, 1 << 20) for name in names], committed=0)
+    claim = Claim(journal.id, 1, 0, [Share(name, 1, 1 << 20) for name in names], 1 << 20, committed=0)
     options = read_options({"url": url, "queue": ",".join(names), "visibilityTimeout": "60s"})
     with options.binding() as killed, pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(killed), "acknowledge", _die)
@@ -155,6 +156,33 @@ def test_one_task_reads_several_queues(url: str, queue: str, location: str) -> N
     record = journal.segment(1, 0).ack_record()
     assert record is not None
     assert (record.claimed, record.unacknowledged) == ([1] * 5, {})
+
+
+def test_the_bytes_of_several_queues_are_bounded_together(url: str, queue: str, location: str) -> None:
+    names = [f"{queue}-{number}" for number in range(5)]
+    for name in names:
+        publish(url, name, [envelope(1)])
+    journal = Journal(location)
+    journal.record_plan(1, {})
+    claim = Claim(journal.id, 1, 0, [Share(name, 1, 1 << 20) for name in names], 1, committed=0)
+    options = read_options({"url": url, "queue": ",".join(names)})
+    with options.binding() as binding:
+        assert len(deliveries_of(claim, options, journal, binding)) == 1
+    assert sum(backlog(url, name) for name in names) == 4
+
+
+def test_a_queue_that_is_no_longer_read_is_left_alone(url: str, queue: str, location: str) -> None:
+    """Planned, and taken out of the option before anything was claimed."""
+    names = [f"{queue}-kept", f"{queue}-removed"]
+    for name in names:
+        publish(url, name, [envelope(1)])
+    journal = Journal(location)
+    journal.record_plan(1, {})
+    claim = Claim(journal.id, 1, 0, [Share(name, 1, 1 << 20) for name in names], 1 << 20, committed=0)
+    options = read_options({"url": url, "queue": names[0]})
+    with options.binding() as binding:
+        assert [name for name, _ in deliveries_of(claim, options, journal, binding)] == names[:1]
+    assert [backlog(url, name) for name in names] == [0, 1]
 
 
 def _die(*_: object) -> None:
@@ -231,7 +259,7 @@ def attempt_on_another_host(url: str, queue: str, folder: Path) -> list[bytes]:
     os.chdir(folder)
     options = read_options({"url": url, "queue": queue})
     journal = Journal(HERE)
-    claim = Claim((folder / "id").read_text(), 1, 0, [Share(queue, 500, 1 << 20)], committed=0)
+    claim = Claim((folder / "id").read_text(), 1, 0, [Share(queue, 500, 1 << 20)], 1 << 20, committed=0)
     with options.binding() as binding:
         return [
             body for _, batch in deliveries_of(claim, options, journal, binding) for body in batch["body"]
@@ -324,7 +352,7 @@ def test_a_claim_ends_after_the_fetch_time_or_half_of_its_lease(
     options = read_options({"url": url, "queue": queue, **bounds})
     journal = Journal(location)
     journal.record_plan(1, {})
-    claim = Claim(journal.id, 1, 0, [Share(queue, 500, 1 << 20)], committed=0)
+    claim = Claim(journal.id, 1, 0, [Share(queue, 500, 1 << 20)], 1 << 20, committed=0)
     with Leisurely(BindingConfig(url=url, visibility_timeout=options.visibility_timeout)) as binding:
         clock = SimpleNamespace(time=time.time, monotonic=lambda: binding.seconds)
         monkeypatch.setattr("babelqueue_spark.source.claiming.time", clock)

@@ -63,6 +63,26 @@ def test_it_ends_when_others_took_the_messages(tmp_path: Path) -> None:
     spark.stop()
 
 
+def test_a_batch_that_claimed_nothing_ends_its_own_queues(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/queue.db"
+    for queue in ("a", "b", "c"):
+        publish(url, queue, [envelope(1)])
+    spark = reader(url, tmp_path, queue="a,b,c", maxMessagesPerTrigger=2)
+    spark.prepareForTriggerAvailableNow()
+    start = spark.initialOffset()
+    end = spark.latestOffset(start, ReadMaxRows())
+    planned = [share.queue for claim in spark.partitions(start, end) for share in claim.shares]
+    other = reader(url, tmp_path / "other", queue=",".join(planned))
+    assert batches_of(other, ReadAllAvailable()) == [2]
+    assert [rows for part in spark.partitions(start, end) for rows in spark.read(part)] == []
+    [left] = {"a", "b", "c"} - {*planned}
+    last = spark.latestOffset(end, ReadMaxRows())
+    assert [rows.num_rows for part in spark.partitions(end, last) for rows in spark.read(part)] == [1]
+    assert backlog(url, left) == 0
+    assert spark.latestOffset(last, ReadMaxRows()) == last
+    spark.stop()
+
+
 def test_a_batch_without_a_limit_takes_the_whole_backlog(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/queue.db"
     publish(url, "q", (envelope(n) for n in range(25)))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from babelqueue_spark.options import Options, read_options
-from babelqueue_spark.source.plan import claims, count_tasks, plan_reads
+from babelqueue_spark.source.plan import claims, count_tasks, plan_reads, task_bytes
 
 
 def options(**given: Any) -> Options:
@@ -47,6 +47,22 @@ def test_many_queues_share_the_tasks() -> None:
     assert max(loads) - min(loads) < 700
     assert found[0].queues.startswith("queues q199, ")
     assert found[0].queues.endswith(" and 47 more")
+
+
+def test_more_queues_than_messages_take_turns() -> None:
+    backlog = {"quiet": 1, "b": 50, "c": 50}
+    turns = [plan_reads(backlog, options(), 2, turn) for turn in range(3)]
+    assert {read["queue"] for reads in turns for read in reads} == {"quiet", "b", "c"}
+    assert all([read["messages"] for read in reads] == [1, 1] for reads in turns)
+
+
+def test_a_task_of_many_queues_is_bounded_by_its_bytes() -> None:
+    reads = plan_reads({f"q{number}": 10 for number in range(100)}, options(maxBytesPerTrigger="256m"), None)
+    plan = {"journal": "j", "batch": 1, "reads": reads, "tasks": 1}
+    [claim] = claims(
+        {**plan, "task_bytes": task_bytes(options(maxBytesPerTrigger="256m"), None)}, committed=0
+    )
+    assert claim.max_bytes == 64 << 20
 
 
 def test_without_a_budget_all_is_planned_in_partitions_of_the_usual_size() -> None:
