@@ -533,6 +533,7 @@ class TestOptions:
             ("", None, 89),
             ("?retry_after=5", None, 4),
             ("?retry_after=5", 7.5, 7),
+            ("?retry_after=1", None, 0.001),
             ("?retry_after=none", None, float("inf")),
         ],
     )

@@ -762,3 +762,12 @@ class TestOptions:
         with pytest.raises(OptionError, match=r"needs servicebus\.client_id") as caught:
             self.parsed("sb://host", client_secret=SECRET)
         assert_safe(caught.value)
+
+
+def test_one_receive_tells_the_lease(hasty_servicebus_server: ServiceBusServer, queue: str) -> None:
+    with binding(hasty_servicebus_server) as made:
+        made.publish(queue, outgoing([b"a"]))
+        claimed = made.claim(queue, 1, 1 << 20)
+        assert claimed.num_rows == 1
+        assert 0 < made.lease <= 5
+        made.release(queue, claimed)

@@ -39,8 +39,8 @@ class RedisBinding(Binding):
         self.silence_limit = options.silence_limit
         self.layout = (LaravelLayout if options.laravel else DefaultLayout)(self._client, options)
         self.capabilities = replace(self.capabilities, headers=self.layout.headers)
-        # Deadlines are whole seconds, counted from the second that has begun.
-        self.lease = math.inf if options.visibility is None else max(0.0, options.visibility - 1.0)
+        # Deadlines are whole seconds, counted from the second that has begun. A lease of 0 would be none.
+        self.lease = math.inf if options.visibility is None else max(0.001, options.visibility - 1.0)
 
     def backlog(self, queue: str) -> int:
         """Ready messages, delayed ones that are due, and lapsed claims; one round trip."""

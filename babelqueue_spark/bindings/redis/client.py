@@ -127,6 +127,7 @@ class RedisClient:
                 **self._options.client,
             )
             try:
+                client.ping()  # so that the time that it takes to connect is not taken for the server's
                 self._clock.read(lambda: _time_of(client))
             except BaseException:
                 client.close()

@@ -235,13 +235,14 @@ class ServiceBusBinding(Binding):
         size = largest = 0
         started = time.monotonic()
         while (left := messages - len(taken)) > 0 and (size + largest <= max_bytes or not taken):
-            if taken and time.monotonic() - started > self._longest_claim(taken[0]):
+            if taken and time.monotonic() - started > (self.lease / 2 or math.inf):
                 break
             credit = min(left, self._options.prefetch)
             wanted = min(credit, (max_bytes - size) // largest) if largest else 1
             patience = _NEXT_SECONDS if taken else self._options.max_wait_time
             found = link.receive(wanted, credit, min(patience, self._options.max_wait_time))
             taken += found
+            self._measure_lease(found)
             sizes = [len(body(message)) for message in found]
             size += sum(sizes)
             largest = max([largest, 1, *sizes])
@@ -249,11 +250,11 @@ class ServiceBusBinding(Binding):
                 return True
         return False
 
-    def _longest_claim(self, first: ServiceBusReceivedMessage) -> float:
-        """Seconds: half of what a lock lasts, which only messages tell, and those of sessions do not."""
-        if not self.lease and first.locked_until_utc is not None:
-            self.lease = max(_SHORTEST_LOCK, (first.locked_until_utc - datetime.now(UTC)).total_seconds())
-        return self.lease / 2 if self.lease else math.inf
+    def _measure_lease(self, found: Sequence[ServiceBusReceivedMessage]) -> None:
+        """Take the shortest lock so far as the lease: only messages tell it, and those of sessions do not."""
+        if found and found[0].locked_until_utc is not None:
+            left = (found[0].locked_until_utc - datetime.now(UTC)).total_seconds()
+            self.lease = min(self.lease or math.inf, max(_SHORTEST_LOCK, left))
 
     def _kept(self, queue: str, claimed: pa.RecordBatch, max_bytes: int) -> pa.RecordBatch:
         """What the bound of bytes allows; the rest is given back, or lapses where that fails."""
