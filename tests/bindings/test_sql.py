@@ -524,6 +524,10 @@ def test_ids_fit_into_statements_of_other_databases() -> None:
         ("postgresql+psycopg://user:p@ss@host/db", "%40"),
         ("postgresql+psycopg://user:p@s:s@host/db", "percent-encoded"),
         (f"nonsense {SECRET}", "not a database URL"),
+        (
+            f"mariadb+pymysql://user:p@host/db?read_timeout={SECRET}",
+            "'read_timeout' that is not a whole number",
+        ),
         (f"nosuchdb://user:{SECRET}@host/db", "'nosuchdb', which SQLAlchemy does not know"),
         (
             f"mssql+pyodbc://user:{SECRET}@host/db",

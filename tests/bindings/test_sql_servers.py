@@ -146,6 +146,16 @@ def create_as_initphp(url: str) -> None:
 # The tables.
 
 
+def test_the_backlog_goes_by_the_clock_of_now(connect: Connect, queue: str) -> None:
+    """A driver whose machine was suspended, or a server whose clock was set forward."""
+    reader, writer = connect(), connect()
+    assert reader.backlog(queue) == 0
+    reader._client._clock._offset -= 3600
+    writer.publish(queue, outgoing([b"a"]))
+    assert reader.backlog(queue) == 1
+    assert [rows.num_rows for rows in reader.browse(queue)] == [1]
+
+
 def test_the_tables_are_those_of_initphp(connect: Connect, server: Server, url: str) -> None:
     connect().backlog("orders")
     theirs = new_database(server)

@@ -79,8 +79,9 @@ class SqlBinding(Binding):
     def backlog(self, queue: str) -> int:
         """Rows that are due and not reserved, or whose reservation lapsed: a scan of the reserve index."""
         table = self._table(queue)
-        ready = (*self._named(table, queue), *self._ready(queue, self._client.now()))
         with self._client.reading() as connection:
+            now = self._client.dialect.now(connection)
+            ready = (*self._named(table, queue), *self._ready(queue, now))
             return connection.execute(select(func.count()).select_from(table).where(*ready)).scalar_one()
 
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
@@ -178,10 +179,9 @@ class SqlBinding(Binding):
             table.c.id > seen,
             table.c.id <= newest,
         )
-        ready = (
-            select(table.c.id).where(*wanted, *self._ready(queue, self._client.now())).order_by(table.c.id)
-        )
         with self._client.reading() as connection:
+            due = self._ready(queue, dialect.now(connection))
+            ready = select(table.c.id).where(*wanted, *due).order_by(table.c.id)
             rows = self._taken(connection, table, ready, _BROWSE_ROWS, _BROWSE_BYTES)
         there = [row for row in rows if row[1] is not None]  # others may have taken some meanwhile
         return there, rows[-1][0] if rows else newest

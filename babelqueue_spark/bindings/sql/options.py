@@ -122,7 +122,7 @@ def _url(given: str) -> URL:
     if "@" in (url.host or ""):
         raise OptionError("option 'url' has an '@' in its password or user: write it as %40")
     if url.get_driver_name() in _TIMEOUTS:
-        return url.set(query={**_TIMEOUTS[url.get_driver_name()], **url.query})
+        return _with_timeouts(url, _TIMEOUTS[url.get_driver_name()])
     if url.get_backend_name() != "sqlite":
         return url
     if not url.database or ":memory:" in url.database or url.query.get("mode") == "memory":
@@ -135,6 +135,14 @@ def _url(given: str) -> URL:
             "write its whole path, with four slashes: sqlite:////srv/queue.db"
         )
     return url.set(query={"timeout": str(BUSY_SECONDS), **url.query})
+
+
+def _with_timeouts(url: URL, defaults: dict[str, str]) -> URL:
+    made = url.set(query={**defaults, **url.query})
+    for name in defaults:
+        if not str(made.query[name]).isdigit():
+            raise OptionError(f"option 'url' has a '{name}' that is not a whole number")
+    return made
 
 
 def _with_driver(url: URL) -> URL:
