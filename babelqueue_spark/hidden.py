@@ -6,7 +6,7 @@ import re
 from urllib.parse import unquote, urlsplit
 
 _SHORTEST = 4
-_HARMLESS = re.compile(r"[\d.,\s]*(ms|s|m|min|h|d|[kmgt]i?b?)?|true|false|none|null", re.IGNORECASE)
+_HARMLESS = re.compile(r"[\d.,\s]{0,7}(ms|s|m|min|h|d|[kmgt]i?b?)?|true|false|none|null", re.IGNORECASE)
 
 _hidden: dict[str, str] = {}
 
@@ -14,7 +14,7 @@ _hidden: dict[str, str] = {}
 def hide(value: str, reference: str) -> None:
     """Show `reference` in place of a value from now on, and of the password in it if it is a URL.
 
-    Numbers, times, sizes and texts of less than four characters stay: they tell nothing.
+    Short numbers, times, sizes and texts of less than four characters stay: they tell nothing.
     """
     for part in (value, *_passwords(value)):
         if len(part) >= _SHORTEST and not _HARMLESS.fullmatch(part):

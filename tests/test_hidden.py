@@ -88,6 +88,11 @@ def test_what_tells_nothing_is_shown() -> None:
     assert BrokerError("10s true 5432 abc 64m").text == "10s true 5432 abc 64m"
 
 
+def test_a_password_of_digits_is_hidden() -> None:
+    hide("20251234", "env:HIDDEN")
+    assert BrokerError("login with 20251234").text == "login with env:HIDDEN"
+
+
 def test_the_password_of_a_url_is_hidden_however_it_is_written() -> None:
     hide("redis://user:pass%20w0rd@h/0", "env:URL")
     assert BrokerError("pass%20w0rd, pass w0rd").text == "env:URL, env:URL"
