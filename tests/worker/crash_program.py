@@ -1,21 +1,18 @@
-"""A user's program: works off the queues of each trial in a query, until nothing is left in them.
+"""A user's program: works off queues in one query, until nothing is left in them.
 
-Run as a process of its own: `crash_program.py TRIALS`, a JSON list of objects with `url`, `store` (the URL of a Redis for
-idempotency, or `none`), `folder` and `queues`. Each run of a handler leaves a line in `<folder>/<queue>-runs` (the number of the message, and its
+Run as a process of its own: `crash_program.py URL STORE FOLDER QUEUE…`; STORE is the URL of a Redis for idempotency,
+or `none`. Each run of a handler leaves a line in `<folder>/<queue>-runs` (the number of the message, and its
 attempts), each effect one in `<folder>/<queue>-effects`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from babelqueue_spark.worker import Message, Outgoing, RedisStore, Worker
@@ -63,15 +60,9 @@ def worker_of(url: str, store: str, folder: Path) -> Worker:
     return worker
 
 
-def main(trials: list[dict[str, Any]]) -> None:
+def main(url: str, store: str, folder: Path, queues: list[str]) -> None:
     spark = session()
-    with ThreadPoolExecutor(len(trials)) as pool:
-        for trial in [pool.submit(work_off, spark, **trial) for trial in trials]:
-            trial.result()
-
-
-def work_off(spark: SparkSession, url: str, store: str, folder: str, queues: list[str]) -> None:
-    worker = worker_of(url, store, Path(folder))
+    worker = worker_of(url, store, folder)
 
     def each(frame: Any, number: int) -> None:
         worker(frame, number)
@@ -81,11 +72,11 @@ def work_off(spark: SparkSession, url: str, store: str, folder: str, queues: lis
     def start() -> StreamingQuery:
         return (
             spark.readStream.format("babelqueue")
-            .options(url=url, queue=",".join(queues), journalLocation=f"{folder}/journal")
+            .options(url=url, queue=",".join(queues), journalLocation=str(folder / "journal"))
             .options(numPartitions=str(len(queues)), **short_claims(url))
             .load()
             .writeStream.foreachBatch(each)
-            .option("checkpointLocation", f"{folder}/checkpoint")
+            .option("checkpointLocation", str(folder / "checkpoint"))
             .trigger(availableNow=True)
             .start()
         )
@@ -108,4 +99,4 @@ def ended(query: StreamingQuery) -> bool:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4:])

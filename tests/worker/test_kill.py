@@ -7,9 +7,9 @@ import json
 import signal
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -39,18 +39,12 @@ class Trial:
         for queue in self.queues.values():
             publish(url, queue, (order(queue, n=n) for n in range(MESSAGES)))
 
-    def armed(self, points: Iterable[str]) -> dict[str, str]:
-        """Queue → point."""
-        return {self.queues[point]: point for point in points}
-
-    def description(self) -> dict[str, Any]:
-        """What `crash_program.py` makes of it."""
-        return {
-            "url": self.url,
-            "store": self.store,
-            "folder": str(self.folder),
-            "queues": list(self.queues.values()),
-        }
+    def run(self, target: str, armed: Iterable[str]) -> tuple[int, str]:
+        """Exit code and log of `crash_program.py`, which must reach the points it is armed with."""
+        arguments = [self.url, self.store, str(self.folder), *self.queues.values()]
+        points = {self.queues[point]: point for point in armed}
+        program = Path(__file__).with_name("crash_program.py")
+        return run_program(program, self.folder, arguments, target, points)
 
     @property
     def publishes_once(self) -> bool:
@@ -101,85 +95,72 @@ def firsts(runs: Counter[tuple[int, int]]) -> list[int]:
     return [count for (_, attempts), count in runs.items() if attempts == 0]
 
 
-EFFECTS_ONCE = {"sqlite": False, "redis": True, "rabbitmq": True}
-"""Broker → whether its worker has a store for idempotency."""
-Trials = dict[str, Trial]
-"""By broker. One program works all of them off, as most of its time is Spark's."""
+class Crashes:
+    """What must hold of every broker, with idempotency and without."""
+
+    broker: ClassVar[str]
+    effects_once: ClassVar[bool]
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def ends(
+        cls,
+        request: pytest.FixtureRequest,
+        redis_server: RedisServer,
+        tmp_path_factory: pytest.TempPathFactory,
+    ) -> tuple[str, str]:
+        """The broker, and the store or `none`."""
+        url = url_of(cls.broker, request, tmp_path_factory.mktemp("queue"))
+        return url, redis_server.url if cls.effects_once else "none"
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def killed_workers(cls, ends: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Trial:
+        """A batch of 10,000 that loses a worker at each of the points."""
+        trial = Trial(*ends, tmp_path_factory.mktemp("workers"), POINTS)
+        code, log = trial.run("worker", POINTS)
+        assert code == 0, log
+        return trial
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def killed_driver(cls, ends: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Trial:
+        """A driver that dies while its tasks stand at all points, again after the batch, and is started again."""
+        trial = Trial(*ends, tmp_path_factory.mktemp("driver"), [*POINTS, IN_BATCH])
+        for armed in (POINTS, [IN_BATCH]):
+            code, log = trial.run("driver", armed)
+            assert code == -signal.SIGKILL, log
+        code, log = trial.run("driver", [])
+        assert code == 0, log
+        return trial
+
+    @pytest.mark.timeout(900)
+    @pytest.mark.parametrize("point", POINTS)
+    def test_killed_worker(self, killed_workers: Trial, point: str) -> None:
+        runs = killed_workers.check(point)
+        assert max(runs.values()) <= 2
+        if point in AFTER_THE_LEDGER:
+            assert all(count == 1 for count in firsts(runs))
+            assert runs.total() == len(runs) or not killed_workers.publishes_once
+
+    @pytest.mark.timeout(900)
+    @pytest.mark.parametrize("point", [*POINTS, IN_BATCH])
+    def test_killed_driver(self, killed_driver: Trial, point: str) -> None:
+        runs = killed_driver.check(point)
+        assert max(firsts(runs)) <= 2
+        assert max(runs.values()) <= (2 if killed_driver.publishes_once else 3)
 
 
-@pytest.fixture(scope="module")
-def trials(
-    request: pytest.FixtureRequest, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[Iterable[str]], Trials]:
-    """Makes a trial with the points on each broker."""
-
-    def make(points: Iterable[str]) -> Trials:
-        folders = {broker: tmp_path_factory.mktemp(broker) for broker in EFFECTS_ONCE}
-        return {
-            broker: Trial(
-                url_of(broker, request, folder),
-                redis_server.url if EFFECTS_ONCE[broker] else "none",
-                folder,
-                points,
-            )
-            for broker, folder in folders.items()
-        }
-
-    return make
+class TestSqlite(Crashes):
+    broker = "sqlite"
+    effects_once = False
 
 
-def run(trials: Trials, folder: Path, target: str, armed: Iterable[str]) -> tuple[int, str]:
-    """Exit code and log of `crash_program.py`, which must reach the points it is armed with."""
-    armed = list(armed)
-    points = {queue: point for trial in trials.values() for queue, point in trial.armed(armed).items()}
-    description = json.dumps([trial.description() for trial in trials.values()])
-    program = Path(__file__).with_name("crash_program.py")
-    return run_program(program, folder, [description], target, points)
+class TestRedis(Crashes):
+    broker = "redis"
+    effects_once = True
 
 
-@pytest.fixture(scope="module")
-def killed_workers(
-    trials: Callable[[Iterable[str]], Trials], tmp_path_factory: pytest.TempPathFactory
-) -> Trials:
-    """Batches of 10,000 for each point, which lose a worker there."""
-    made = trials(POINTS)
-    code, log = run(made, tmp_path_factory.mktemp("workers"), "worker", POINTS)
-    assert code == 0, log
-    return made
-
-
-@pytest.fixture(scope="module")
-def killed_driver(
-    trials: Callable[[Iterable[str]], Trials], tmp_path_factory: pytest.TempPathFactory
-) -> Trials:
-    """A driver that dies while its tasks stand at all points, again after the batch, and is started again."""
-    made = trials([*POINTS, IN_BATCH])
-    folder = tmp_path_factory.mktemp("driver")
-    for armed in (POINTS, [IN_BATCH]):
-        code, log = run(made, folder, "driver", armed)
-        assert code == -signal.SIGKILL, log
-    code, log = run(made, folder, "driver", [])
-    assert code == 0, log
-    return made
-
-
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("broker", EFFECTS_ONCE)
-@pytest.mark.parametrize("point", POINTS)
-def test_killed_worker(killed_workers: Trials, broker: str, point: str) -> None:
-    trial = killed_workers[broker]
-    runs = trial.check(point)
-    assert max(runs.values()) <= 2
-    if point in AFTER_THE_LEDGER:
-        assert all(count == 1 for count in firsts(runs))
-        assert runs.total() == len(runs) or not trial.publishes_once
-
-
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("broker", EFFECTS_ONCE)
-@pytest.mark.parametrize("point", [*POINTS, IN_BATCH])
-def test_killed_driver(killed_driver: Trials, broker: str, point: str) -> None:
-    trial = killed_driver[broker]
-    runs = trial.check(point)
-    assert max(firsts(runs)) <= 2
-    assert max(runs.values()) <= (2 if trial.publishes_once else 3)
+class TestRabbitMQ(Crashes):
+    broker = "rabbitmq"
+    effects_once = True

@@ -158,7 +158,9 @@ class KafkaClient:
                     threading.Event().wait(_RETRY_SECONDS)
 
     def commit(self, topic: str, offsets: Mapping[int, int]) -> None:
-        """Commit offsets of the group."""
+        """Commit offsets of the group; a topic that is not there yet has none."""
+        if not offsets:
+            return
         with self._explained(topic):
             places = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
             committed = ConsumerGroupTopicPartitions(self._options.group, places)
