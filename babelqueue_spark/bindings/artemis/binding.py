@@ -197,13 +197,13 @@ class ArtemisBinding(Binding):
         """Messages that are ready, so many at a time as a browse shows."""
         with self._client.connected(queue) as connection:
             link = connection.link(queue, browse=True)
-        seen = 0
-        while most is None or seen < most:
+        seen, empty = 0, 0
+        while empty < 2 and (most is None or seen < most):  # the broker may stop before it has sent all
             with self._client.connected(queue) as connection:
                 found = connection.read(link, _BROWSE_MESSAGES)
-            if not found:
-                break
+            empty = 0 if found else empty + 1
             seen += len(found)
-            yield found
+            if found:
+                yield found
         with self._client.connected(queue) as connection:
             connection.leave(link)
