@@ -127,7 +127,7 @@ class RedisClient:
                 **self._options.client,
             )
             try:
-                client.ping()  # so that the time that it takes to connect is not taken for the server's
+                _time_of(client)  # connects: what that takes is not the server's time
                 self._clock.read(lambda: _time_of(client))
             except BaseException:
                 client.close()
