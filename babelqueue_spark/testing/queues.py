@@ -237,6 +237,7 @@ class BindingContract(Contract):
         short = replace(config, visibility_timeout=self.shortest_timeout)
         claimed = claimed_by_a_killed_process(self.binding_class, short, queue, 2)
         assert sorted(claimed) == [b"a", b"b"]
+        await_backlog(survivor, queue, 2)
         again = take(survivor, queue, 2)
         self._assert_bodies(again, [b"a", b"b"])
 
