@@ -73,7 +73,7 @@ def main(url: str, store: str, folder: Path, queues: list[str]) -> None:
         return (
             spark.readStream.format("babelqueue")
             .options(url=url, queue=",".join(queues), journalLocation=str(folder / "journal"))
-            .options(numPartitions=str(len(queues)), **short_claims(url))
+            .options(numPartitions=str(len(queues)), maxFetchTime="2 minutes", **short_claims(url))
             .load()
             .writeStream.foreachBatch(each)
             .option("checkpointLocation", str(folder / "checkpoint"))
