@@ -59,7 +59,6 @@ def nanoseconds(work: Callable[[Any], Any], bodies: list[bytes], rounds: int = 3
     """
     array = pa.array(bodies, pa.binary())
     spent = []
-    gc.collect()
     gc.disable()
     try:
         for _ in range(rounds):
