@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from babelqueue_spark.errors import OptionError
 from babelqueue_spark.options import read_options
 from babelqueue_spark.rows.reading import SCHEMA
 from babelqueue_spark.source.stream import QueueStreamReader
@@ -87,3 +90,8 @@ def test_a_batch_without_a_limit_takes_the_whole_backlog(tmp_path: Path) -> None
     url = f"sqlite:///{tmp_path}/queue.db"
     publish(url, "q", (envelope(n) for n in range(25)))
     assert batches_of(reader(url, tmp_path, maxMessagesPerTrigger=10), ReadAllAvailable()) == [25]
+
+
+def test_a_queue_that_cannot_be_claimed_is_refused_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="'failed/orders' cannot be read as a stream"):
+        reader(f"sqlite:///{tmp_path}/queue.db", tmp_path, queue="orders,failed/orders").initialOffset()
