@@ -150,9 +150,9 @@ class Journal:
     def last_planned(self) -> int:
         """Find the highest batch that has a plan, or else the last committed one."""
         committed = self.state().committed
-        folders = sorted((int(name) for name in self._store.names("batches") if name.isdigit()), reverse=True)
         # The folder is made first: a driver that died between the two left one without a plan.
-        return next((batch for batch in folders if batch > committed and self.plan(batch)), committed)
+        batches = reversed(self._numbers("batches"))
+        return next((batch for batch in batches if batch > committed and self.plan(batch)), committed)
 
     # -- segments ----------------------------------------------------------------------------------
 
@@ -208,7 +208,7 @@ class Journal:
     def state(self) -> State:
         """Read what has been committed and cleaned so far."""
         seen: list[int] = []
-        while (numbers := self._commits()) != seen:
+        while (numbers := self._numbers("commits")) != seen:
             for number in reversed(numbers):
                 content = self._store.read(_commit(number))
                 if content is not None:
@@ -229,7 +229,7 @@ class Journal:
             cleaned += 1
         after = {"cleaned": cleaned, "lost": self._still_unacknowledged(before, batch, now)}
         self._write_commit(batch, encode(after), range(before.cleaned + 1, cleaned + 1))
-        for number in self._commits():
+        for number in self._numbers("commits"):
             if number < batch:
                 self._store.remove_file(_commit(number))
         for number in range(before.cleaned + 1, cleaned + 1):
@@ -247,8 +247,9 @@ class Journal:
                 segment.discard()
             self._store.create(_commit(batch), content)
 
-    def _commits(self) -> list[int]:
-        return sorted(int(name) for name in self._store.names("commits") if name.isdigit())
+    def _numbers(self, folder: str) -> list[int]:
+        """The numbers that name commits, or folders of batches, in ascending order."""
+        return sorted(int(name) for name in self._store.names(folder) if name.isdigit())
 
     def _still_unacknowledged(self, state: State, batch: int, now: float) -> dict[str, tuple[int, float]]:
         oldest = now - REDELIVERY_MEMORY
@@ -272,9 +273,9 @@ class Journal:
             self._store.sweep(folder)
 
     def _remove_cleaned(self, cleaned: int) -> None:
-        for name in self._store.names("batches"):
-            if name.isdigit() and int(name) <= cleaned:
-                self._store.remove(f"batches/{name}")
+        for number in self._numbers("batches"):
+            if number <= cleaned:
+                self._store.remove(folder_of(number))
 
 
 def _commit(batch: int) -> str:
