@@ -12,7 +12,7 @@ LARGEST_SKEW = 5.0
 """Seconds by which this host's clock may differ from a server's before a warning says so."""
 
 _warned: set[str] = set()
-"""Servers that this process has warned of: each task connects anew, and one line is enough."""
+"""Addresses of servers that this process has warned about: it warns once, though each task connects again."""
 
 
 class ServerClock:

@@ -121,7 +121,7 @@ class SqlStore(IdempotencyStore):
         self._written(work)
 
     def _written(self, work: Callable[[Connection, Table], T]) -> T:
-        database, table = self._connected()
+        client, table = self._connected()
 
         def attempt(connection: Connection) -> T:
             try:
@@ -131,14 +131,14 @@ class SqlStore(IdempotencyStore):
 
         for _ in range(_TRIES):
             try:
-                return database.write(attempt)
+                return client.write(attempt)
             except _OvertakenError:
                 continue
-        raise BrokerError(f"{database.address}: others wrote the same rows of '{table.name}' at each try")
+        raise BrokerError(f"{client.address}: others wrote the same rows of '{table.name}' at each try")
 
     def _milliseconds(self) -> int:
-        database, _ = self._connected()
-        return int(database.now() * 1000)
+        client, _ = self._connected()
+        return int(client.now() * 1000)
 
     def _connected(self) -> tuple[SqlClient, Table]:
         if self._open is None:

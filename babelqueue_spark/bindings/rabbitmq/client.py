@@ -67,7 +67,7 @@ _ADVICE: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Advi
         failed("the name of a queue, exchange or routing key is longer than 255 bytes"),
     ),
 )
-# What becomes of a connection that ends in its handshake, by how far it came: nothing was asked of it yet.
+# How pika reports a connection that ended during its handshake, before anything was asked of it.
 _ENDED = (
     exceptions.IncompatibleProtocolError,
     exceptions.ProbableAuthenticationError,
