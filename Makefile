@@ -57,6 +57,7 @@ types: setup ## mypy --strict
 
 docs: setup ## The documentation as a site in build/site
 	@$(BIN)/python -m scripts.generate_docs
+	@$(BIN)/python -m scripts.draw
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 test-fast: setup ## Tests without Spark and servers

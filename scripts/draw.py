@@ -1,0 +1,227 @@
+"""Draw the pictures of README, docs and notebooks, as SVG for light and dark pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+
+ASSETS = Path(__file__).parent.parent / "docs/assets"
+STYLE = """
+svg { --page: #ffffff; --edge: #d0d7de; --text: #1f2328; --faint: #59636e; --line: #59636e;
+      --blue: #ddf4ff; --blue-edge: #0969da; --green: #dafbe1; --green-edge: #1a7f37;
+      --amber: #fff8c5; --amber-edge: #9a6700; --red: #cf222e; --plain: #f6f8fa; }
+@media (prefers-color-scheme: dark) {
+svg { --page: #0d1117; --edge: #3d444d; --text: #f0f6fc; --faint: #9198a1; --line: #9198a1;
+      --blue: #121d2f; --blue-edge: #4493f8; --green: #12261e; --green-edge: #3fb950;
+      --amber: #272115; --amber-edge: #d29922; --red: #f85149; --plain: #151b23; } }
+text { font: 15px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: var(--text); }
+.title { font-weight: 600; }
+.faint { font-size: 13px; fill: var(--faint); }
+.middle { text-anchor: middle; }
+.end { text-anchor: end; }
+.page { fill: var(--page); stroke: var(--edge); }
+.plain { fill: var(--plain); stroke: var(--edge); }
+.blue { fill: var(--blue); stroke: var(--blue-edge); }
+.green { fill: var(--green); stroke: var(--green-edge); }
+.amber { fill: var(--amber); stroke: var(--amber-edge); }
+.arrow { fill: none; stroke: var(--line); stroke-width: 1.6; marker-end: url(#head); }
+.dashed { stroke-dasharray: 5 4; }
+.head { fill: var(--line); }
+.kill { stroke: var(--red); stroke-width: 2.4; fill: none; }
+.red { fill: var(--red); font-weight: 600; }
+"""
+HEAD = (
+    '<marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
+    'markerUnits="userSpaceOnUse" orient="auto"><path class="head" d="M0 0 8 4 0 8z"/></marker>'
+)
+
+
+def picture(name: str, width: int, height: int, title: str, parts: Iterable[str]) -> str:
+    """Make a picture on a panel of its own, which is legible on any page."""
+    panel = f'<rect class="page" x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="8"/>'
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+            f'height="{height}" role="img" aria-labelledby="{name}">',
+            f'<title id="{name}">{escape(title)}</title>',
+            f"<style>{STYLE}</style>",
+            f"<defs>{HEAD}</defs>",
+            panel,
+            *parts,
+            "</svg>\n",
+        ]
+    )
+
+
+def text(x: float, y: float, words: str, kind: str = "") -> str:
+    """Write a line of text at its baseline."""
+    return f'<text x="{x}" y="{y}" class="{kind}">{escape(words)}</text>'
+
+
+def box(x: int, y: int, width: int, height: int, kind: str, title: str, *lines: str) -> str:
+    """Draw a box with a title and fainter lines, all centred."""
+    middle = x + width / 2
+    first = y + height / 2 + 5 - 9 * len(lines)
+    words = [text(middle, first, title, "title middle")]
+    words += [text(middle, first + 19 * number, line, "faint middle") for number, line in enumerate(lines, 1)]
+    return f'<rect class="{kind}" x="{x}" y="{y}" width="{width}" height="{height}" rx="6"/>' + "".join(words)
+
+
+def arrow(path: str, kind: str = "") -> str:
+    """Draw an arrow along a path."""
+    return f'<path class="arrow {kind}" d="{path}"/>'
+
+
+def kill(x: int, y: int) -> str:
+    """Mark a crash by a cross."""
+    return f'<path class="kill" d="M{x - 7} {y - 7} {x + 7} {y + 7} M{x + 7} {y - 7} {x - 7} {y + 7}"/>'
+
+
+def architecture() -> str:
+    """A queue, a reader task, the journal, and the rows for Spark."""
+    return picture(
+        "architecture",
+        860,
+        330,
+        "Executors claim messages, write them to the journal, acknowledge them, and yield rows",
+        [
+            box(24, 92, 170, 96, "plain", "Queue", "Redis, SQL, RabbitMQ,", "SQS, Pulsar, …"),
+            box(330, 92, 200, 96, "blue", "Reader tasks", "on Spark's executors"),
+            box(686, 92, 150, 96, "green", "Rows", "for Spark, typed"),
+            box(330, 244, 200, 62, "amber", "Journal", "storage that all hosts share"),
+            arrow("M194 118 H324"),
+            text(259, 108, "1  claim", "middle"),
+            arrow("M330 162 H200"),
+            text(265, 182, "3  acknowledge", "middle"),
+            arrow("M398 188 V238"),
+            text(388, 220, "2  write", "end"),
+            arrow("M462 244 V194", "dashed"),
+            text(474, 220, "a retry, a restart or a second action reads from here", "faint"),
+            arrow("M530 140 H680"),
+            text(605, 130, "4  yield", "middle"),
+            box(330, 20, 200, 44, "plain", "Driver"),
+            arrow("M430 64 V86"),
+            text(546, 38, "polls the backlog, and plans each batch:", "faint"),
+            text(546, 56, "which queues, how many tasks", "faint"),
+            text(24, 224, "A claim without an acknowledge", "faint"),
+            text(24, 242, "lapses: the broker delivers the", "faint"),
+            text(24, 260, "messages again.", "faint"),
+        ],
+    )
+
+
+CRASHES = (
+    ("before the claim", "nothing happened", "the retry claims"),
+    ("after the claim", "claims lapse", "the messages are read once"),
+    ("after the journal", "the segment stays", "the retry yields its rows and acknowledges"),
+    ("after the acknowledge", "the segment stays", "the retry yields its rows"),
+)
+
+
+def crashes() -> str:
+    """The steps of a reader task, and what a kill between them leaves."""
+    steps = (
+        ("claim", "messages", "blue"),
+        ("write", "the journal", "amber"),
+        ("acknowledge", "the messages", "plain"),
+        ("yield", "rows to Spark", "green"),
+    )
+    parts = [text(24, 36, "The steps of a reader task, and a kill -9 before each", "title")]
+    for number, (step, what, kind) in enumerate(steps):
+        x = 64 + 204 * number
+        parts += [box(x, 56, 140, 56, kind, step, what)]
+        parts += [
+            arrow(f"M{x - 54} 84 H{x - 6}"),
+            kill(x - 32, 84),
+            text(x - 32, 66, str(number + 1), "red middle"),
+        ]
+    for number, (point, leaves, then) in enumerate(CRASHES):
+        y = 156 + 32 * number
+        parts += [text(32, y, str(number + 1), "red middle"), text(52, y, point, "title")]
+        parts += [text(270, y, leaves), text(440, y, then)]
+    parts += [
+        text(
+            52,
+            284,
+            "Nothing is lost. Tests kill real processes there, on each broker.",
+            "faint",
+        )
+    ]
+    return picture("crashes", 860, 306, "What a kill leaves before each step of a reader task", parts)
+
+
+def quickstart() -> str:
+    """The notebook's way: two writers, a queue in a file, a stream, a lake and a dead-letter queue."""
+    return picture(
+        "quickstart",
+        860,
+        246,
+        "Orders and bad bytes go to a queue in a file; the stream writes orders to Parquet and the rest to a "
+        "dead-letter queue",
+        [
+            box(24, 30, 170, 60, "blue", "df.write", "1,000 orders"),
+            box(24, 156, 170, 60, "plain", "another program", "2 bad messages"),
+            box(266, 86, 140, 74, "plain", "queue orders", "a SQLite file"),
+            box(466, 86, 150, 74, "amber", "stream", "with its journal"),
+            box(676, 30, 160, 60, "green", "Parquet", "typed orders"),
+            box(676, 156, 160, 60, "plain", "queue orders.dlq", "bytes and reason"),
+            arrow("M194 60 C240 60 226 108 260 108"),
+            arrow("M194 186 C240 186 226 138 260 138"),
+            arrow("M406 123 H460"),
+            arrow("M616 110 C652 110 636 60 670 60"),
+            arrow("M616 136 C652 136 636 186 670 186"),
+        ],
+    )
+
+
+def databricks() -> str:
+    """Where everything lies on Databricks."""
+    return picture(
+        "databricks",
+        860,
+        290,
+        "Journal and checkpoint lie in a Volume, the broker's URL in a secret scope, rows in a table",
+        [
+            box(24, 60, 150, 74, "plain", "Broker", "the queue orders"),
+            box(
+                262,
+                30,
+                336,
+                134,
+                "blue",
+                "Job on a schedule",
+                "trigger(availableNow=True)",
+                "driver and executors",
+            ),
+            box(686, 60, 150, 74, "green", "Table", "main.shop.orders"),
+            box(262, 222, 150, 50, "plain", "Secret scope"),
+            box(448, 222, 150, 50, "amber", "Volume"),
+            arrow("M262 97 H180"),
+            arrow("M598 97 H680"),
+            arrow("M337 222 V170"),
+            text(327, 200, "the broker's URL", "faint end"),
+            arrow("M523 164 V216"),
+            text(535, 200, "journal and checkpoint", "faint"),
+            text(218, 87, "claims", "faint middle"),
+            text(639, 87, "appends", "faint middle"),
+        ],
+    )
+
+
+PICTURES = {
+    "architecture": architecture,
+    "crashes": crashes,
+    "quickstart": quickstart,
+    "databricks": databricks,
+}
+
+
+def main() -> None:
+    """Write the pictures."""
+    for name, draw in PICTURES.items():
+        (ASSETS / f"{name}.svg").write_text(draw())
+
+
+if __name__ == "__main__":
+    main()
