@@ -1,4 +1,4 @@
-"""The connector's options: one table, from which parsing, errors and the README's table are made."""
+"""The connector's options: one table, which parsing, errors and docs/options.md are made of."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ _ON_WRITES: tuple[On, ...] = ("both", "writes", "batch writes")
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """One option of the connector: its parser, its field of `Options`, and its row in the README.
+    """One option of the connector: its parser, its field of `Options`, and its row in docs/options.md.
 
     Attributes:
         name: as documented; users may write it in any case.
@@ -90,7 +90,7 @@ class Option:
         on: what the option is for; all options for Kafka are for reads.
         doc: meaning, in Markdown.
         default: text that is parsed when the option is not given; None leaves the field as `Options` has it.
-        default_doc: what the README says of the default; None shows `default`.
+        default_doc: what docs/options.md says of the default; None shows `default`.
     """
 
     name: str

@@ -59,7 +59,7 @@ def to_kafka(messages: DataFrame, topic: str | None = None) -> DataFrame:
     batch shall have the same.
 
     Args:
-        messages: with the columns of a write; see the README.
+        messages: with the columns of a write; see docs/columns.md.
         topic: where rows go that name no `queue`.
 
     Raises:

@@ -19,11 +19,17 @@ from sybil.parsers.markdown import CodeBlockParser, SkipParser
 from sybil.region import Lexeme
 
 from babelqueue_spark.bindings import BINDINGS, BindingConfig, binding_class
-from babelqueue_spark.envelope import validate
+from babelqueue_spark.envelope import Reason, validate
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.jobs.__main__ import JOBS
+from babelqueue_spark.jobs.demo import BAD, ENVELOPES, LATER
+from babelqueue_spark.rows.reading import SCHEMA
+from babelqueue_spark.rows.writing import COLUMNS
+from scripts.draw import ASSETS, PICTURES
 from scripts.generate_docs import entries, generated
+from scripts.record_demo import RECORDED
 from tests.brokers import URLS
+from tests.crash.readings import QUEUE_POINTS
 from tests.programs import run
 from tests.servers.jars import jars
 from tests.servers.kafka import SPARK_KAFKA, KafkaServer
@@ -83,7 +89,7 @@ def redis_url(redis_server: Any) -> Iterator[str]:
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
 def test_code_runs(page: Path, spark: Any, redis_url: str, tmp_path: Path) -> None:
     """Block after block of a page, in one namespace; what cannot run here is marked with what it needs."""
-    evaluator = InPlaceOf({REDIS: redis_url, "/mnt/": f"{tmp_path}/"})
+    evaluator = InPlaceOf({REDIS: redis_url, "/tmp/": f"{tmp_path}/", "/mnt/": f"{tmp_path}/"})
     sybil = Sybil(
         [CodeBlockParser("python", evaluator), CodeBlockParser("invisible-code", evaluator), SkipParser()]
     )
@@ -176,6 +182,76 @@ def is_taken(broker: str, name: str) -> bool:
     except OptionError as error:
         return "is unknown" not in str(error)
     return True
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES], ids=name_of)
+def test_what_a_page_names_is_there(page: Path) -> None:
+    """Files and tests that it names as proofs, and the targets of its relative links."""
+    text = page.read_text()
+    for file, test in re.findall(
+        r"`((?:babelqueue_spark|docker|notebooks|scripts|tests)/[\w/.-]+)(?:::(\w+))?`", text
+    ):
+        assert (ROOT / file).exists(), file
+        assert not test or f"def {test}(" in (ROOT / file).read_text(), f"{file}::{test}"
+    links = [*re.findall(r"\]\(([^)\s]+)\)", text), *re.findall(r"^\[[\w-]+\]: (\S+)", text, re.M)]
+    for link in links:
+        path, _, anchor = link.partition("#")
+        if "://" in path:
+            continue
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target.read_text()), link
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of a page's headings, as code hosts and MkDocs make them."""
+    headings = re.findall(r"^#+ (.*)$", text, re.M)
+    return {re.sub(r"[^\w\s-]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def rows(page: str, heading: str) -> dict[str, str]:
+    """The table under a heading: what its first column names, and the cell beside it."""
+    section = (ROOT / page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    cells = re.findall(r"^\| (`.*?) \| (.*?) \|", section, re.M)
+    return {name: second for names, second in cells for name in re.findall(r"`(\w+)`", names)}
+
+
+def test_columns_are_those_of_the_code() -> None:
+    read = rows("docs/columns.md", "Columns of a read")
+    assert read == {field.name: field.dataType.typeName().replace("integer", "int") for field in SCHEMA}
+    written = {"job", "urn", "data", *rows("docs/columns.md", "Columns of a write"), "error", "delivery"}
+    assert written == set(COLUMNS)
+    assert list(rows("docs/columns.md", "Invalid messages"))[1:] == [str(reason) for reason in Reason]
+
+
+def test_the_table_of_kills_has_the_points_of_the_crash_tests() -> None:
+    kills = (ROOT / "docs/guarantees.md").read_text().split("| a kill -9 of")[1].split("\n\n")[0]
+    points = re.findall(r"^\| ((?:before|after) the \w+) \|", kills, re.M)
+    assert points == [
+        point for point in QUEUE_POINTS if not point.startswith("in ") and point != "after the mark"
+    ]
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_is_as_drawn(name: str) -> None:
+    assert (ASSETS / f"{name}.svg").read_text() == PICTURES[name](), "run scripts/draw.py"
+
+
+def test_the_recorded_demo_has_the_numbers_of_the_demo() -> None:
+    picture = RECORDED.read_text()
+    shown = re.sub(r"<style>.*?</style>|<.*?>", "", picture, flags=re.S).replace("&#160;", " ")
+    published = f"published {ENVELOPES + LATER + len(BAD):,} = {ENVELOPES + LATER:,} in Parquet"
+    for words in (published, f"+ {len(BAD)} dead letters", "the sum is right"):
+        assert words in shown, "run scripts/record_demo.py"
+    assert "http" not in picture.replace("http://www.w3.org", "").replace("https://www.textualize.io", "")
+
+
+@pytest.mark.parametrize("broker", BINDINGS)
+def test_a_broker_is_in_the_readme(broker: str) -> None:
+    [row] = re.findall(
+        rf"^\| \[.*\]\(docs/brokers/{broker}\.md\) \|.*$", (ROOT / "README.md").read_text(), re.M
+    )
+    assert f"`{BINDINGS[broker].extra}`" in row
 
 
 def test_every_error_of_the_troubleshooting_page_is_one_of_ours() -> None:

@@ -39,7 +39,7 @@ _CLAIM_ATTEMPTS = 3
 def deliveries_of(claim: Claim, options: Options, journal: Journal, binding: Binding) -> list[FromQueue]:
     """Return the deliveries of one partition by queue, from the journal or freshly claimed.
 
-    What is done depends on where an earlier attempt stopped, as in the README's table of kills:
+    What is done depends on where an earlier attempt stopped, as in the table of kills of docs/guarantees.md:
 
     - `ABSENT`, before or after its claim: claim. If another attempt journals first, its segment counts.
     - `JOURNALLED`, before or in its acknowledge: acknowledge what it claimed.
