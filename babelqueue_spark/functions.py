@@ -43,9 +43,9 @@ TRACE = StructType(
 def decode(
     body: ColumnOrName, data_schema: DataType | str | None = None, *, allow_empty_list_data: bool = False
 ) -> Column:
-    """The envelope in a body: a struct of `ENVELOPE`, never null.
+    """Decode a body into a struct of `ENVELOPE`, never null.
 
-    Nothing raises: `error` names what is wrong with a body (null = acceptable), the other fields hold what
+    It never raises. `error` has the reason why a body is invalid (null = valid); the other fields hold what
     could be read. A null body is poison.
 
     Args:
@@ -64,7 +64,7 @@ def decode(
 
 
 def validate(body: ColumnOrName, *, allow_empty_list_data: bool = False) -> Column:
-    """The reason why a body is not acceptable, a code of `envelope.Reason`; null = acceptable."""
+    """Return the reason why a body is invalid, a code of `envelope.Reason`; null = valid."""
 
     def validated(body: pa.Array) -> pa.Array:
         return envelope.decode(body, allow_list_data=allow_empty_list_data).column("error")
@@ -73,12 +73,12 @@ def validate(body: ColumnOrName, *, allow_empty_list_data: bool = False) -> Colu
 
 
 def encode(message: ColumnOrName) -> Column:
-    """The body of an envelope, binary.
+    """Encode an envelope as a body, binary.
 
     `message` is a struct with the fields of a write: `job` (or `urn`) and `data` (JSON text, struct or map),
-    and optionally `trace_id`, `queue`, `attempts`, `meta`, `dead_letter`. Ids that are missing are new ones
-    each time the function runs: keep the result before you use it twice. What `decode` gave can be encoded
-    again; its `error` is passed over. A null struct gives null.
+    and optionally `trace_id`, `queue`, `attempts`, `meta`, `dead_letter`. Missing ids are new
+    each time the function runs: save the result before you use it twice. A struct that `decode` returned can
+    be encoded again; its `error` is ignored. A null struct gives null.
 
     A row that no reader would accept fails the query with an error that names the row and the field.
     """
@@ -95,10 +95,10 @@ def dead_letter(
     attempts: ColumnOrName | None = None,
     lang: ColumnOrName | None = None,
 ) -> Column:
-    """The body annotated with a dead letter block, binary; unchanged where `reason` is null.
+    """Annotate a body with a dead letter block, binary; unchanged where `reason` is null.
 
-    Every other byte of the body stays. What is no envelope is kept whole: spliced where it is a JSON object,
-    else wrapped as `raw` (base64 with `raw_encoding` where it is no UTF-8).
+    Every other byte of the body stays. A body that is not an envelope is kept whole: a JSON object gets the
+    block, any other body is wrapped as `raw` (base64 with `raw_encoding` where it is not UTF-8).
 
     Args:
         body: string or binary.
@@ -116,7 +116,7 @@ def dead_letter(
 
 
 def strip_dead_letter(body: ColumnOrName) -> Column:
-    """The body ready to be sent anew, binary: no dead letter block, `attempts` 0, `raw` unwrapped."""
+    """Prepare a dead letter to be sent again, binary: no block, `attempts` 0, `raw` unwrapped."""
     return _udf("strip_dead_letter", envelope.strip_dead_letter, BinaryType())(body).alias(
         "strip_dead_letter"
     )
@@ -125,10 +125,10 @@ def strip_dead_letter(body: ColumnOrName) -> Column:
 def continue_trace(
     inbound: ColumnOrName, job: ColumnOrName, data: ColumnOrName, queue: ColumnOrName | None = None
 ) -> Column:
-    """The body of a message that follows another one, binary: its trace_id, a new `meta.id`, no attempts.
+    """Create the body of a message that follows another one, binary: its trace_id and a new `meta.id`.
 
     Args:
-        inbound: the body that is followed, string or binary; where it has no trace_id, there is a new one.
+        inbound: the body that it follows, string or binary; where that has no trace_id, a new one is created.
         job: URN of the new message.
         data: its payload: JSON text, struct or map.
         queue: its `meta.queue`; by default that of the inbound message. Without either the query fails.
@@ -139,18 +139,18 @@ def continue_trace(
 
 
 def trace_context(trace_id: ColumnOrName, traceparent: ColumnOrName) -> Column:
-    """The trace that a message continues, for a tracer: a struct of `TRACE`; null where there is none.
+    """Return the trace that a message continues, as a struct of `TRACE`; null where there is none.
 
     Args:
         trace_id: the envelope's.
-        traceparent: the header beside it, such as `headers['traceparent']`; one that is null or malformed
-            is passed over, and the trace_id counts.
+        traceparent: the header, such as `headers['traceparent']`; where it is null or malformed, the
+            trace_id counts.
     """
     return _udf("trace_context", _trace_context, TRACE)(trace_id, traceparent).alias("trace_context")
 
 
 def urn_matches(job: ColumnOrName, pattern: Column | str) -> Column:
-    """Whether a URN matches a pattern in which `*` stands for any text, the empty one too.
+    """Return whether a URN matches a pattern in which `*` stands for any text, the empty one too.
 
     `pattern` is the pattern itself when it is a string, or a column of patterns. Null when either is.
     """
@@ -159,7 +159,7 @@ def urn_matches(job: ColumnOrName, pattern: Column | str) -> Column:
 
 
 def register(spark: SparkSession, prefix: str = "bq_") -> None:
-    """Make the functions callable in this session's SQL, as `bq_decode(body)` and so on.
+    """Register the functions for this session's SQL, as `bq_decode(body)` and so on.
 
     `bq_dead_letter` takes `(body, reason [, error [, exception [, original_queue [, attempts [, lang]]]]])`,
     `bq_encode` one struct; options of the Python functions have their defaults.

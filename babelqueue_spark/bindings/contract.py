@@ -1,9 +1,10 @@
 """The contract between the connector and a broker.
 
-A binding turns one broker's client into a few verbs. All publish, browse and tell their backlog. One of a
-queue, which forgets what it has delivered, claims, acknowledges and releases (`Binding`); one of a log, which
-does not, reads by offsets (`LogBinding`). Messages cross this border as Arrow record batches, never as
-objects a row: `DELIVERIES` comes in, `OUTGOING` goes out. A binding knows neither the journal nor Spark.
+A binding turns one broker's client into a few verbs. Each binding publishes, browses and polls its backlog. A
+queue forgets what it has delivered: its binding claims, acknowledges and releases (`Binding`). A log keeps
+what was read: its binding reads by offsets (`LogBinding`). Messages enter and leave a binding as Arrow record
+batches, never as one object per row: it returns `DELIVERIES`, and takes `OUTGOING`. A binding knows neither
+the journal nor Spark.
 """
 
 from __future__ import annotations
@@ -34,17 +35,18 @@ class Capabilities:
 
     Attributes:
         publish_batch: most messages one `publish` call should carry.
-        visibility_timeout: seconds a claim lasts unless `BindingConfig` says another time; None = it may not.
+        visibility_timeout: seconds that a claim lasts by default; None = a configuration may not set any.
         claim_batch: most messages one `claim` call should ask for; 0 where nothing is claimed.
         durable_receipts: a receipt still acknowledges after the connection that claimed it closed.
-        connection_claims: a claim ends with the connection that made it; others get the messages at once.
+        connection_claims: a claim ends with the connection that made it: the broker then redelivers its
+            messages at once.
         publish_once: `publish` with an `idempotency_key` puts a repeated batch on the queue only once.
         max_delay: longest delay of a message in milliseconds; 0 = none, None = no limit.
         browse: whether messages can be read without consuming them.
         ordered: one reader task gets the messages of a queue in the order they were published; of a log,
             those of a partition.
-        keys: the broker keeps a key beside the message.
-        headers: the broker keeps headers beside the message.
+        keys: the broker keeps a key with each message.
+        headers: the broker keeps headers with each message.
         native_dead_letters: the broker moves messages to a dead-letter queue by itself.
         duplicate_detection: the broker drops a message whose `meta.id` it has seen.
     """
@@ -66,7 +68,7 @@ class Capabilities:
 
 @dataclass(frozen=True, kw_only=True)
 class BindingConfig:
-    """What a binding needs to reach its broker; `OptionError` for a URL whose password is cut in two.
+    """The configuration of a binding; `OptionError` for a URL whose password is cut in two.
 
     Attributes:
         url: the connection string, secrets resolved.
@@ -131,7 +133,7 @@ class BaseBinding(ABC):
 
     @abstractmethod
     def backlog(self, queue: str) -> int:
-        """How many messages a reader could get now or soon: ready, due, or left by a dead one."""
+        """Return how many messages a reader could get soon: ready, due, or claimed by a dead reader."""
 
     def publish(
         self,
@@ -186,7 +188,7 @@ class BaseBinding(ABC):
 
     @abstractmethod
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
-        """The messages that are ready now, in queue order, consumed by nobody; receipts are null.
+        """Yield the messages that are ready now, in queue order, without consuming them; receipts are null.
 
         `BrokerError` where `capabilities.browse` is none.
         """
@@ -200,11 +202,11 @@ class BaseBinding(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release the connection; idempotent."""
+        """Close the connection; idempotent."""
 
     @classmethod
     def dead_letter_name(cls, queue: str, style: DeadLetterStyle) -> str:
-        """The queue where dead letters of `queue` go: `<queue>.dlq`, or `<queue>.failed`."""
+        """Return the queue for dead letters of `queue`: `<queue>.dlq`, or `<queue>.failed`."""
         return f"{queue}.dlq" if style == "babelqueue" else f"{queue}.failed"
 
     def identities(self, deliveries: pa.RecordBatch) -> list[str]:
@@ -245,7 +247,7 @@ class BaseBinding(ABC):
 
 
 class Binding(BaseBinding):
-    """A queue: what is acknowledged is gone."""
+    """A queue: the broker forgets a message when it is acknowledged."""
 
     lease: float = 0.0
     """Seconds for which a claim is certainly nobody else's; 0 where it ends with the connection.
@@ -255,7 +257,7 @@ class Binding(BaseBinding):
 
     @abstractmethod
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
-        """Take up to `messages` messages that nobody else will get until the visibility timeout ends.
+        """Claim up to `messages` messages; the broker gives them to no other reader until the timeout ends.
 
         At least one message where one is ready (however large), then no more than `max_bytes` of
         bodies. Returns at once, with an empty batch when nothing is ready.
@@ -263,15 +265,15 @@ class Binding(BaseBinding):
 
     @abstractmethod
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
-        """Remove claimed messages for good.
+        """Acknowledge claimed messages; return for each whether the broker removed it.
 
-        False where the claim had lapsed: the message went back, and it is or was delivered again.
+        False where the claim had lapsed: the broker redelivers the message, or has done so.
         The deliveries may come from a claim of another process where receipts are durable.
         """
 
     @abstractmethod
     def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
-        """Give claimed messages back unchanged, at once; lapsed claims are passed over."""
+        """Return claimed messages to the queue unchanged, at once; lapsed claims are ignored."""
 
     def claimable(self, queue: str) -> bool:
         """Whether messages of this queue can be claimed; where not, `browse` gives their receipts."""
@@ -289,7 +291,7 @@ class Binding(BaseBinding):
 
 
 class LogBinding(BaseBinding):
-    """A log: what was read stays, in partitions, under offsets that grow."""
+    """A log: messages stay after they are read, in partitions, under offsets that grow."""
 
     @abstractmethod
     def beginning_offsets(self, queue: str) -> dict[int, int]:
@@ -312,7 +314,7 @@ class LogBinding(BaseBinding):
 
     @abstractmethod
     def commit_offsets(self, queue: str, offsets: Mapping[int, int]) -> None:
-        """Tell outside monitors how far a reader has come; nothing depends on it."""
+        """Commit how far a reader has come, for monitors; the connector does not read it."""
 
     def origin(self, queue: str) -> str:
         """The queue whose messages these are, where `queue` only keeps them for a while."""

@@ -19,10 +19,10 @@ class Record:
     """A store's answer to a claim.
 
     Attributes:
-        standing: `granted`: the claim is ours; `held`: another owner's lease is running; `handled`: the
-            message was handled before.
-        ours: whether this owner handled it, in an earlier attempt.
-        result: what the owner stored with it.
+        standing: `granted`: the owner has the claim; `held`: another owner has it; `handled`: the message was
+            handled before.
+        ours: whether this owner handled the message, in an earlier attempt.
+        result: what that owner stored with it.
     """
 
     standing: Standing
@@ -33,9 +33,9 @@ class Record:
 class IdempotencyStore(ABC):
     """The contract of a store.
 
-    It travels to executors: it is made without a connection, pickles, and connects at the first call, in
-    the process that makes it. Every call is atomic for each id, and raises `BrokerError` when the
-    store is out of reach: then nothing is handled. Owners are 32 hex digits.
+    It travels to executors: construction opens no connection, the store pickles, and the first call connects.
+    Every call is atomic for each id. It raises `BrokerError` when the store is out of reach: then nothing is
+    handled. Owners are 32 hex digits.
     """
 
     lease: float
@@ -43,9 +43,9 @@ class IdempotencyStore(ABC):
 
     @abstractmethod
     def claim(self, ids: Sequence[str], owner: str) -> list[Record]:
-        """Claim what nobody has handled or holds, for as long as the lease; a record for each id.
+        """Claim the messages that no owner has handled or claimed, under a lease; a record for each id.
 
-        What the same owner holds is granted again, with a new lease. `ids` are distinct.
+        A claim of the same owner is granted again, with a new lease. `ids` are distinct.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What a message handler takes, returns and raises."""
+"""The messages that handlers take and return, and the exceptions that they raise."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BYPASS_HEADER = "bq-replay-bypass"
 
 
 class Retry(Exception):  # noqa: N818 (a word of the handlers' language)
-    """Raise to get the message again later; it counts as an attempt.
+    """Raise it to retry the message later; it counts as an attempt.
 
     Args:
         text: why, for the log and the dead letter.
@@ -31,7 +31,7 @@ class Retry(Exception):  # noqa: N818 (a word of the handlers' language)
 
 
 class Reject(Exception):  # noqa: N818 (a word of the handlers' language)
-    """Raise to dead-letter the message at once; a retry would not help.
+    """Raise it to dead-letter the message at once, where a retry would not help.
 
     Args:
         reason: the dead letter's `reason`.
@@ -50,14 +50,14 @@ class HandlerTimeoutError(BaseException):
 
 @dataclass(eq=False)
 class Message:
-    """One acceptable envelope, with its headers and key.
+    """One valid envelope, with its headers and key.
 
     Attributes:
         job: its URN.
         trace_id: of the causal chain.
         id: `meta.id`; None where it has none.
-        attempts: how often it has failed already.
-        queue: where it was read.
+        attempts: how often it failed before.
+        queue: the queue that it was read from.
         body: the bytes as received.
         headers: as the broker delivered them.
         key: partition key, group or session.
@@ -85,7 +85,7 @@ class Message:
 
     @property
     def is_replay(self) -> bool:
-        """Tell whether it was redriven with `bypass`: effects outside are not wanted again."""
+        """Return whether it was redriven with `bypass`, which asks handlers for no effects outside."""
         return bool(self.headers.get(BYPASS_HEADER))
 
     @cached_property
@@ -96,7 +96,7 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True)
 class Outgoing:
-    """A message that a handler wants published.
+    """A message that a handler returns, to be published.
 
     It continues the trace of the message that was handled: `trace_id`, and where the broker keeps headers
     `traceparent` and `tracestate`, unless it says otherwise.

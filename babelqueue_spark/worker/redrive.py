@@ -33,7 +33,7 @@ class Move:
 
     Attributes:
         id, trace_id, urn: of its envelope; None where a body that was wrapped as `raw` hides them.
-        reason: why it was a dead letter.
+        reason: why it is a dead letter.
         to: the queue it goes to.
     """
 
@@ -46,10 +46,10 @@ class Move:
 
 @dataclass
 class Redriven:
-    """What a redrive did, or would do.
+    """The result of a redrive, or of a dry run.
 
     Attributes:
-        moves: the messages that go back.
+        moves: the messages that were moved.
         kept: why others stay → messages: `not selected`, `not acceptable`, `no queue`, `too fresh`.
     """
 
@@ -81,7 +81,7 @@ def redrive(
     bypass: bool = False,
     dry_run: bool = False,
 ) -> Redriven:
-    """Move dead letters back to where they came from, without their block and with no attempts.
+    """Move dead letters back to their queues, without their block and with no attempts.
 
     A message is published before it leaves the dead-letter queue: a crash in between leaves it in both, under
     the same `meta.id`. It runs on the driver, and moves only what is in the queue when it starts.
@@ -95,12 +95,12 @@ def redrive(
         limit: most messages to move.
         poison: also move messages that no reader accepts, even without their block.
         bypass: mark them with the header `bq-replay-bypass`, which asks handlers for no effects outside.
-        dry_run: only say what would be moved.
+        dry_run: move nothing, and return what would be moved.
 
     Raises:
         OptionError: the broker keeps no headers for `bypass`, messages would go round in circles, or claims
             would lapse before the end.
-        BrokerError: the broker is out of reach, or a target takes nothing; what was moved so far is moved.
+        BrokerError: the broker is out of reach, or a target refuses a message; earlier moves stay.
     """
     given = read_options({**options, "queue": queue})
     if to == queue:

@@ -1,4 +1,4 @@
-"""The worker: a function for foreachBatch that routes messages to handlers and settles each of them."""
+"""The worker: a function for foreachBatch that calls handlers and decides the outcome of each message."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _COUNTS = "job STRING, outcome STRING, reason STRING, messages BIGINT"
 
 
 class Worker:
-    """Routes messages to handlers and settles each: acknowledge, retry, release, drop or dead-letter.
+    """Calls handlers with messages, and decides the outcome: acknowledge, retry, release, drop, dead-letter.
 
         worker = Worker({"url": "redis://localhost:6379/0"}, journal="/mnt/streams/orders/worker")
 
