@@ -144,7 +144,7 @@ def crashes() -> str:
         text(
             52,
             284,
-            "Nothing is lost. Tests kill real processes there, on each broker.",
+            "Nothing is lost. Tests kill real processes there, on each broker with a journal.",
             "faint",
         )
     ]
