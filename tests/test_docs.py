@@ -28,6 +28,7 @@ from babelqueue_spark.rows.writing import COLUMNS
 from scripts.draw import ASSETS, PICTURES
 from scripts.generate_docs import entries, generated
 from scripts.record_demo import RECORDED
+from scripts.run_notebooks import NOTEBOOKS
 from tests.brokers import URLS
 from tests.crash.readings import QUEUE_POINTS
 from tests.programs import run
@@ -201,6 +202,12 @@ def test_what_a_page_names_is_there(page: Path) -> None:
         target = page.parent / path if path else page
         assert target.exists(), link
         assert not anchor or anchor in anchors(target.read_text()), link
+
+
+def test_pictures_of_notebooks_are_there() -> None:
+    for notebook in NOTEBOOKS.glob("*.ipynb"):
+        for picture in re.findall(r"!\[.*?\]\((.*?)\)", notebook.read_text()):
+            assert (NOTEBOOKS / picture).exists(), picture
 
 
 def anchors(text: str) -> set[str]:

@@ -6,8 +6,8 @@ Connection string: `kafka://host:port`, several hosts with commas between, or th
 `docs/brokers/kafka.md` has what follows as tables, and says more.
 
 Features:
-    read: by offsets, which stand in Spark's own offsets: a replay reads the same records from Kafka
-    journal: none: `journalLocation` is not needed, and passed over where it is given
+    read: by offsets, which are in Spark's own offsets: a replay reads the same records from Kafka
+    journal: none: `journalLocation` is not needed, and ignored where it is given
     a reader dies: the task or the batch is repeated; no other reader is affected
     order: within a partition
     delay: by retry tiers, as long as the longest one; without tiers none

@@ -11,7 +11,7 @@ Features:
     acknowledge: by message id, after the journal is written, with an answer of the broker
     a reader dies: its claims come back at once, as its connection ends
     receipts: durable: another process acknowledges by the message's id
-    order: none: a Shared subscription deals messages out
+    order: none: a Shared subscription spreads messages over its consumers
     delay: milliseconds, without limit, as exact as the broker's tick (`delayedDeliveryTickTimeMillis`, a
         second by default)
     headers: properties

@@ -29,7 +29,7 @@ Options, as `rabbitmq.<name>`:
         publish
     routing_key (the queue's name): with `rabbitmq.exchange` only
     delayed_exchange (none: wait queues): an exchange of type `x-delayed-message` for messages with a delay
-    heartbeat (20): seconds; a silent broker is given up after twice as many and ten
+    heartbeat (20): seconds; the connection to a silent broker ends after twice as many and ten
     blocked_connection_timeout (60): seconds that a publish waits while the memory or disk alarm is on
     socket_timeout, stack_timeout (10, 15): seconds
     client_name (`babelqueue-spark`): what the management page calls the connection

@@ -39,7 +39,7 @@ Options, as `sqs.<name>` or in the query:
     max_message_bytes (1 048 576): limit of a message and of a request; 262 144 for ElasticMQ and older
         stand-ins
     max_attempts, connect_timeout, read_timeout (3, 5, 15): how often a request is sent; seconds
-    wait_time: of the SDK's URLs, read past: a claim returns at once
+    wait_time: of the SDK's URLs, ignored: a claim returns at once
 """
 
 from babelqueue_spark.bindings.sqs.binding import SqsBinding
