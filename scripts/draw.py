@@ -164,13 +164,13 @@ def quickstart() -> str:
             box(24, 156, 170, 60, "plain", "another program", "2 bad messages"),
             box(266, 86, 140, 74, "plain", "queue orders", "a SQLite file"),
             box(466, 86, 150, 74, "amber", "stream", "with its journal"),
-            box(676, 30, 160, 60, "green", "Parquet", "typed orders"),
-            box(676, 156, 160, 60, "plain", "queue orders.dlq", "bytes and reason"),
+            box(656, 30, 180, 60, "green", "Parquet", "typed orders"),
+            box(656, 156, 180, 60, "plain", "queue orders.dlq", "bytes and reason"),
             arrow("M194 60 C240 60 226 108 260 108"),
             arrow("M194 186 C240 186 226 138 260 138"),
             arrow("M406 123 H460"),
-            arrow("M616 110 C652 110 636 60 670 60"),
-            arrow("M616 136 C652 136 636 186 670 186"),
+            arrow("M616 110 C644 110 628 60 650 60"),
+            arrow("M616 136 C644 136 628 186 650 186"),
         ],
     )
 
