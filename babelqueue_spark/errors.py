@@ -2,6 +2,7 @@
 
     BabelQueueError
     ├── OptionError (also a ValueError)
+    ├── MissingPackageError (also an ImportError)
     ├── BrokerError
     │   ├── BrokerAuthenticationError
     │   ├── BrokerUnreachableError
@@ -44,6 +45,12 @@ class OptionError(BabelQueueError, ValueError):
     """An option is unknown, missing, or has an invalid value."""
 
     condition = "BABELQUEUE_INVALID_OPTION"
+
+
+class MissingPackageError(BabelQueueError, ImportError):
+    """A Python package that an extra brings is missing, or too old."""
+
+    condition = "BABELQUEUE_PACKAGE_MISSING"
 
 
 class BrokerError(BabelQueueError):
@@ -108,11 +115,3 @@ class DataLossError(JournalError):
 
 class LogEndedError(DataLossError):
     """A log ends before an offset that it once had; the messages that remain were read."""
-
-
-def missing_package(what: str, package: str, extra: str) -> OptionError:
-    """An error for `what`, which needs an optional dependency that is not installed."""
-    return OptionError(
-        f"{what} needs the Python package '{package}' on driver and executors: "
-        f'pip install "babelqueue-spark[{extra}]"'
-    )

@@ -10,6 +10,10 @@ function makes has its name, unless you give it another.
 
 from __future__ import annotations
 
+import babelqueue_spark.needs_spark  # noqa: F401
+
+# isort: split
+
 import re
 import uuid
 from collections.abc import Callable

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -25,3 +26,29 @@ def run(program: str, *arguments: str, **environment: str) -> str:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
+
+
+_REFUSING = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {refused!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Refuse())
+"""
+
+
+def without(
+    refused: Collection[str], program: str, folder: Path, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program, as a file, in a Python to which some top-level packages are not installed."""
+    file = folder / "program.py"
+    file.write_text(_REFUSING.format(refused=set(refused)) + program)
+    return subprocess.run(
+        [sys.executable, str(file), *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )

@@ -44,4 +44,4 @@ def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
         depth = len(lines) // 4
         above[depth] = name
         if depth:
-            assert getattr(errors, name).__base__.__name__ == above[depth - 1]
+            assert getattr(errors, name).__bases__[0].__name__ == above[depth - 1]

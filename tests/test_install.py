@@ -13,6 +13,7 @@ from zipfile import ZipFile
 import pytest
 
 from babelqueue_spark import __version__
+from babelqueue_spark.bindings import BINDINGS
 from tests.programs import CONNECT_ON_A_FREE_PORT
 from tests.streams import envelope, publish
 
@@ -103,6 +104,17 @@ def test_read_and_write(queue_url: str, tmp_path: Path, remote: str) -> None:
     ]
 
 
+def install(python: Path, what: str) -> None:
+    subprocess.run([str(python), "-m", "pip", "install", "--quiet", what], check=True, capture_output=True)
+
+
+def fails(python: Path, program: str) -> str:
+    """The last line that a program writes, which fails."""
+    done = subprocess.run([str(python), "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout
+    return done.stderr.splitlines()[-1]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_wheel_in_a_fresh_environment(queue_url: str, tmp_path: Path) -> None:
@@ -123,9 +135,13 @@ def test_wheel_in_a_fresh_environment(queue_url: str, tmp_path: Path) -> None:
     assert "babelqueue_spark/py.typed" in ZipFile(wheel).namelist()
     venv.create(tmp_path / "fresh", with_pip=True)
     python = tmp_path / "fresh/bin/python"
-    subprocess.run(
-        [str(python), "-m", "pip", "install", "--quiet", f"{wheel}[sql]"], check=True, capture_output=True
-    )
+    install(python, str(wheel))
+    assert not list(tmp_path.glob("fresh/lib/*/site-packages/pyspark"))
+    assert 'pip install "babelqueue-spark[spark]"' in fails(python, "import babelqueue_spark.functions")
+    for broker in BINDINGS:
+        program = f"from babelqueue_spark.bindings import binding_class; binding_class('{broker}')"
+        assert f'pip install "babelqueue-spark[{broker}]"' in fails(python, program)
+    install(python, f"{wheel}[spark,sql]")
     assert "copies: 25" in run(python, queue_url, tmp_path, "classic")
     command = [str(python.with_name("babelqueue-spark")), "tail", "--help"]
     without_extra = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -11,7 +11,8 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
 from babelqueue_spark.bindings.contract import BaseBinding, BindingConfig
-from babelqueue_spark.errors import OptionError, missing_package
+from babelqueue_spark.errors import OptionError
+from babelqueue_spark.packages import brought_by
 
 GROUP = "babelqueue_spark.bindings"
 
@@ -24,13 +25,13 @@ class Registration:
         target: the class of the binding, or `module:class`, which is imported when it is used.
         extra: the optional dependency set of ours that brings the client; empty = none.
         schemes: URL schemes that name this broker; a scheme may carry a `+driver`.
-        client: the importable module of the client; empty = none.
+        clients: the importable modules of the client and what it needs.
     """
 
     target: str | type[BaseBinding]
     extra: str
     schemes: tuple[str, ...]
-    client: str
+    clients: tuple[str, ...]
 
 
 BINDINGS: dict[str, Registration] = {
@@ -38,27 +39,29 @@ BINDINGS: dict[str, Registration] = {
         "babelqueue_spark.bindings.sql:SqlBinding",
         "sql",
         ("sqlite", "postgresql", "mysql", "mariadb"),
-        "sqlalchemy",
+        ("sqlalchemy",),
     ),
     "redis": Registration(
-        "babelqueue_spark.bindings.redis:RedisBinding", "redis", ("redis", "rediss"), "redis"
+        "babelqueue_spark.bindings.redis:RedisBinding", "redis", ("redis", "rediss"), ("redis",)
     ),
     "rabbitmq": Registration(
-        "babelqueue_spark.bindings.rabbitmq:RabbitBinding", "rabbitmq", ("amqp", "amqps"), "pika"
+        "babelqueue_spark.bindings.rabbitmq:RabbitBinding", "rabbitmq", ("amqp", "amqps"), ("pika",)
     ),
-    "sqs": Registration("babelqueue_spark.bindings.sqs:SqsBinding", "sqs", ("sqs",), "boto3"),
-    "pulsar": Registration("babelqueue_spark.bindings.pulsar:PulsarBinding", "pulsar", ("pulsar",), "pulsar"),
+    "sqs": Registration("babelqueue_spark.bindings.sqs:SqsBinding", "sqs", ("sqs",), ("boto3", "botocore")),
+    "pulsar": Registration(
+        "babelqueue_spark.bindings.pulsar:PulsarBinding", "pulsar", ("pulsar",), ("pulsar",)
+    ),
     "kafka": Registration(
-        "babelqueue_spark.bindings.kafka:KafkaBinding", "kafka", ("kafka",), "confluent_kafka"
+        "babelqueue_spark.bindings.kafka:KafkaBinding", "kafka", ("kafka",), ("confluent_kafka",)
     ),
     "servicebus": Registration(
         "babelqueue_spark.bindings.servicebus:ServiceBusBinding",
         "servicebus",
         ("sb", "servicebus", "azureservicebus", "endpoint=sb"),
-        "azure",
+        ("azure",),
     ),
     "artemis": Registration(
-        "babelqueue_spark.bindings.artemis:ArtemisBinding", "artemis", ("artemis",), "proton"
+        "babelqueue_spark.bindings.artemis:ArtemisBinding", "artemis", ("artemis",), ("proton",)
     ),
 }
 """Broker → its registration: ours, and those that `register` added."""
@@ -81,7 +84,7 @@ def register(name: str, target: str | type[BaseBinding], *, schemes: tuple[str, 
     taken = {scheme for each in BINDINGS.values() for scheme in each.schemes}
     if name in BINDINGS or taken & set(schemes):
         raise ValueError(f"broker '{name}': the name or a scheme of {', '.join(schemes)} is another broker's")
-    BINDINGS[name] = Registration(target, "", schemes, "")
+    BINDINGS[name] = Registration(target, "", schemes, ())
 
 
 def brokers() -> list[str]:
@@ -124,13 +127,8 @@ def _imported(broker: str, registration: Registration) -> type[BaseBinding]:
     if not isinstance(registration.target, str):
         return registration.target
     module, _, name = registration.target.partition(":")
-    try:
+    with brought_by(registration.extra, f"broker '{broker}'", *registration.clients):
         loaded: type[BaseBinding] = getattr(import_module(module), name)
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if not missing or missing != registration.client:
-            raise
-        raise missing_package(f"broker '{broker}'", registration.client, registration.extra) from None
     return loaded
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from babelqueue_spark.packages import brought_by
+
 
 def violations(data: Any, schema: dict[str, Any]) -> Any:
     """What is wrong with each payload, a string array; null = valid, or no payload.
@@ -13,12 +15,8 @@ def violations(data: Any, schema: dict[str, Any]) -> Any:
     text names where and which rule, `$.order_id: type`, and shows no content. Needs the extra `schema`.
     Raises ValueError when `schema` is no JSON Schema.
     """
-    try:
+    with brought_by("schema", "a JSON Schema", "jsonschema"):
         from jsonschema import Draft7Validator, SchemaError, validators
-    except ImportError:
-        raise ModuleNotFoundError(
-            "schemas need the package jsonschema: pip install 'babelqueue-spark[schema]'"
-        ) from None
     make = validators.validator_for(schema, default=Draft7Validator)
     try:
         make.check_schema(schema)

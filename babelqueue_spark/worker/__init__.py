@@ -1,9 +1,12 @@
 """Route messages to handlers and settle each: acknowledge, retry, release, drop or dead-letter."""
 
+import babelqueue_spark.needs_spark  # noqa: F401
+
+# isort: split
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from babelqueue_spark.errors import missing_package
+from babelqueue_spark.packages import brought_by
 from babelqueue_spark.worker.backoff import Backoff
 from babelqueue_spark.worker.counts import Counts
 from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
@@ -39,9 +42,5 @@ def __getattr__(name: str) -> Any:
     if name not in _STORES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, extra = _STORES[name]
-    try:
+    with brought_by(extra, name, "redis", "sqlalchemy"):
         return getattr(import_module(f"{__name__}.{module}"), name)
-    except ModuleNotFoundError as error:
-        if error.name not in ("redis", "sqlalchemy"):
-            raise
-        raise missing_package(name, error.name, extra) from None

@@ -21,6 +21,7 @@ from babelqueue_spark.errors import OptionError
 from babelqueue_spark.functions import decode
 from babelqueue_spark.journal import open_store
 from babelqueue_spark.options import write_options
+from babelqueue_spark.packages import require
 from babelqueue_spark.rows.reading import SCHEMA
 from babelqueue_spark.worker.backoff import Backoff
 from babelqueue_spark.worker.counts import Counts
@@ -108,6 +109,7 @@ class Worker:
     ) -> None:
         dataframe_timeout = _renamed("dataframe_timeout", dataframe_timeout, "frame_timeout", frame_timeout)
         message_log = _renamed("message_log", message_log, "exchange", exchange)
+        require("a worker", "pandas")  # PySpark's mapInArrow checks for it
         self._given = dict(options)
         self._options = write_options(options)
         self._journal = journal
