@@ -3,7 +3,9 @@ SHELL := /bin/bash
 ifndef PYTHON
 PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 endif
+HAS_PYTHON = test -n "$(PYTHON)" || { echo "Python 3.11 or newer is missing: install it, or set PYTHON=/path/to/python"; exit 1; }
 BIN := .venv/bin
+DEMO := .venv-demo
 # One more than the cores of a small machine: tests with servers wait for them most of the time.
 WORKERS ?= 3
 PARALLEL := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
@@ -23,14 +25,23 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-setup: .venv/installed ## Virtual environment and Java, where missing
+setup: .venv/installed ## Virtual environment with all of it, and Java where missing
 
 .venv/installed: pyproject.toml scripts/provision.sh
 	@scripts/provision.sh
-	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is missing: install it, or set PYTHON=/path/to/python"; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --no-compile --upgrade pip
-	$(BIN)/python -m pip install --quiet --no-compile --editable '.[dev]'
+	@$(HAS_PYTHON)
+	@echo "Installing PySpark, the clients of all brokers and the tools of development into .venv:"
+	@echo "1.9 GB, some four minutes, more where pip's cache is empty."
+	@scripts/install.sh $(PYTHON) .venv --upgrade pip
+	@scripts/install.sh $(PYTHON) .venv --editable '.[dev]'
+	@touch $@
+
+$(DEMO)/installed: pyproject.toml scripts/provision.sh
+	@scripts/provision.sh
+	@$(HAS_PYTHON)
+	@echo "Installing PySpark and what the demo needs into $(DEMO):"
+	@echo "0.8 GB, a minute, more where pip's cache is empty. It needs no broker: its queue is a file."
+	@scripts/install.sh $(PYTHON) $(DEMO) --editable '.[spark,sql,jobs]'
 	@touch $@
 
 .venv/servers: .venv/installed
@@ -90,8 +101,8 @@ test-matrix: $(OLDEST)/installed ## The tests with Spark on the last release of 
 notebooks: setup ## Run the notebooks, and keep what they show
 	@$(BIN)/python -m scripts.run_notebooks
 
-demo: setup ## Fill a queue, read it as a stream into Parquet, look at what came out
-	@$(BIN)/babelqueue-spark demo
+demo: $(DEMO)/installed ## Fill a queue, read it as a stream into Parquet, look at what came out
+	@$(DEMO)/bin/babelqueue-spark demo
 
 bench: .venv/servers ## Measure against the peers; prints ratios
 	@$(BIN)/python -m bench
@@ -109,4 +120,4 @@ check-dist: wheel ## Check what was built
 	@$(BIN)/check-wheel-contents dist/*.whl
 
 clean: ## Remove what the targets made
-	rm -rf .venv $(OLDEST) build dist .pytest_cache .mypy_cache .ruff_cache .cache
+	rm -rf .venv $(DEMO) $(OLDEST) build dist .pytest_cache .mypy_cache .ruff_cache .cache
