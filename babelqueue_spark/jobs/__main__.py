@@ -7,7 +7,7 @@ Jobs:
     drain         a queue to Parquet, another file format, or tables of a catalog
     publish       JSON lines, files or a table to a queue
     bridge        a queue of any broker to a queue of any broker
-    dead_letters  what is in a dead-letter queue, and why: a table, a page, JSON
+    dead-letters  what is in a dead-letter queue, and why: a table, a page, JSON
     redrive       dead letters back to where they came from
     tail          the messages of a queue as they come, without consuming them
     bench         messages a second into a queue of a broker, and out of it
@@ -15,40 +15,53 @@ Jobs:
 
 Each is a file for spark-submit too: `jobs/drain.py` and so on. Options may stand in a file: `@FILE`, a
 line an option, `#` before a comment. A broker's password is given by reference: `--url env:ORDERS_URL`,
-or `file:/run/secrets/orders`.
+or `file:/run/secrets/orders`. `babelqueue-spark completion bash` prints what makes a shell complete jobs
+and options; `--version` prints the version.
 """
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 from importlib import import_module
 
-JOBS = ("drain", "publish", "bridge", "dead_letters", "redrive", "tail", "bench", "demo")
+from babelqueue_spark import __version__
+from babelqueue_spark.errors import MissingPackageError
+from babelqueue_spark.packages import brought_by
+
+JOBS = ("drain", "publish", "bridge", "dead-letters", "redrive", "tail", "bench", "demo")
+_COMMANDS = (*JOBS, "completion")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the job that the first argument names; returns its exit code."""
     words = sys.argv[1:] if arguments is None else arguments
-    name = words[0].replace("-", "_") if words else ""
-    if name in ("__help", "_h"):
-        print(__doc__)
+    if not words or words[0] in ("--help", "-h"):
+        print(__doc__, file=sys.stdout if words else sys.stderr)
+        return 0 if words else 2
+    if words[0] == "--version":
+        print(f"babelqueue-spark {__version__}")
         return 0
-    if name not in JOBS:
-        print(__doc__, file=sys.stderr)
+    name = words[0].replace("_", "-")
+    if name not in _COMMANDS:
+        print(f"babelqueue-spark: {_unknown(name)}", file=sys.stderr)
         return 2
     _run_here()
     try:
-        job = import_module(f"babelqueue_spark.jobs.{name}")
-    except ModuleNotFoundError as error:
-        if error.name not in ("rich", "jinja2", "matplotlib"):
-            raise
-        print(
-            f"{name}: needs the Python package '{error.name}': pip install \"babelqueue-spark[jobs]\"",
-            file=sys.stderr,
-        )
+        import_module("babelqueue_spark.needs_spark")
+        with brought_by("jobs", name, "rich", "jinja2", "matplotlib", "shtab"):
+            job = import_module(f"babelqueue_spark.jobs.{name.replace('-', '_')}")
+    except MissingPackageError as error:
+        print(f"{name}: {error}", file=sys.stderr)
         return 1
     return int(job.main(words[1:]))
+
+
+def _unknown(name: str) -> str:
+    near = difflib.get_close_matches(name, _COMMANDS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(JOBS)}, or --help"
+    return f"'{name}' is not a job: {hint}"
 
 
 def _run_here() -> None:

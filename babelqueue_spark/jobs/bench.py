@@ -20,13 +20,13 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from rich.console import Console
 
 from babelqueue_spark.jobs.command import (
     Arguments,
     JobError,
     count,
     job,
+    new_console,
     place,
     session,
     show,
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     queue = given.queue or f"babelqueue-bench-{uuid.uuid4().hex[:12]}"
     if given.queue and (found := waiting(read_options({**broker, "queue": queue}))):
         raise JobError(f"queue '{queue}' has {found:,} messages, which would be read: name an empty one")
-    console = Console()
+    console = new_console()
     spark = session("bench")
     with ExitStack() as stack:
         state = given.state or stack.enter_context(tempfile.TemporaryDirectory())
@@ -70,8 +70,8 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line; exits with 2 when it is wrong."""
+def command_line() -> Arguments:
+    """Make the parser of the command line."""
     parser = Arguments("bench", __doc__)
     parser.add_broker(queue="an empty queue (default: a new one)", required=False)
     parser.add_argument("--messages", type=count, default=100_000, metavar="N", help="default: 100000")
@@ -79,7 +79,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--state", metavar="FOLDER", type=place, help="of journal and checkpoint (default: a temporary one)"
     )
-    return parser.parse_args(arguments)
+    return parser
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; exits with 2 when it is wrong."""
+    return command_line().parse_args(arguments)
 
 
 def envelopes(spark: SparkSession, messages: int, size: int) -> DataFrame:

@@ -23,9 +23,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
-from rich.console import Console
 
-from babelqueue_spark.jobs.command import Arguments, bar, job, place, session, waiting
+from babelqueue_spark.jobs.command import Arguments, bar, job, new_console, place, session, waiting
 from babelqueue_spark.options import Options, read_options, write_options
 from babelqueue_spark.rows.reading import SCHEMA
 
@@ -39,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     source, target = source_options(given), target_options(given)
     found = waiting(read_options(source))
     sink = write_options(target)
-    console = Console()
+    console = new_console()
     console.print(f"{given.from_queue}: {found:,} messages waiting")
     query = start(session(f"bridge {given.from_queue}"), source, target, sink, given)
     with bar(console, None if given.every else found) as progress:
@@ -49,8 +48,8 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line; exits with 2 when it is wrong."""
+def command_line() -> Arguments:
+    """Make the parser of the command line."""
     parser = Arguments("bridge", __doc__)
     parser.add_broker("from-", queue="one queue, or several with commas")
     parser.add_broker("to-", queue="where to (default: each to the queue of the same name)", required=False)
@@ -58,7 +57,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         "--state", metavar="FOLDER", type=place, required=True, help="of the stream's journal and checkpoint"
     )
     parser.add_argument("--every", metavar="TIME", help="continue until stopped, with a batch so often")
-    return parser.parse_args(arguments)
+    return parser
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; exits with 2 when it is wrong."""
+    return command_line().parse_args(arguments)
 
 
 def source_options(given: argparse.Namespace) -> dict[str, str]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, PySparkImportError
 from pyspark.sql import SparkSession
 from rich.console import Console
+from rich.highlighter import RegexHighlighter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -30,6 +33,7 @@ Exit codes: 0 done, 1 something failed (one line on standard error says what), 2
 """
 _SECRET = re.compile(r"sharedaccess(key|signature)=|[?&;][^=&;]*(password|passwd|secret|token)[^=&;]*=", re.I)
 _USER_AND_PASSWORD = re.compile(r"://[^@/?#]*:[^@]+@")
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _SECRET_NAME = re.compile(r"password|secret|token", re.I)
 
 Job = Callable[[list[str] | None], int]
@@ -51,6 +55,14 @@ class Arguments(argparse.ArgumentParser):
             fromfile_prefix_chars="@",
             allow_abbrev=False,
         )
+        self.add_argument("--verbose", action="store_true", help="show what Spark logs, not only its errors")
+
+    def parse_args(self, args: Sequence[str] | None = None) -> argparse.Namespace:  # type: ignore[override]
+        """Parse, and keep a Spark that is not there yet quiet unless `--verbose` is given."""
+        given = super().parse_args(args)
+        if not given.verbose:
+            os.environ.setdefault("LOG4J_CONFIGURATION_FILE", str(_LOG_SETTINGS))
+        return given
 
     def convert_arg_line_to_args(self, arg_line: str) -> list[str]:
         return shlex.split(arg_line, comments=True)
@@ -125,7 +137,7 @@ def of_both(options: Mapping[str, str]) -> dict[str, str]:
 
 def job(run: Job) -> Job:
     """A job's `main`: what goes wrong is one line on standard error, and an exit code."""
-    name = run.__module__.rpartition(".")[2]
+    name = run.__module__.rpartition(".")[2].replace("_", "-")
 
     @wraps(run)
     def main(arguments: list[str] | None = None) -> int:
@@ -144,6 +156,8 @@ def job(run: Job) -> Job:
 def reason_of(error: Exception) -> str:
     """The connector's own line out of what Spark wraps around it."""
     text = str(error)
+    if isinstance(error, PySparkImportError):
+        return f'{text} Spark Connect needs: pip install "babelqueue-spark[connect]"'
     own = re.findall(r"babelqueue_spark\.errors\.\w+: (.+)", text)
     return own[-1] if own else next(iter(text.splitlines()), type(error).__name__)
 
@@ -162,6 +176,18 @@ def session(name: str) -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )
+
+
+class Numbers(RegexHighlighter):
+    """Numbers in one colour, thousands separators included."""
+
+    base_style = "repr."
+    highlights = (r"(?P<number>\b\d[\d,.]*\b)",)
+
+
+def new_console(**settings: Any) -> Console:
+    """Make a console for what jobs print."""
+    return Console(highlighter=Numbers(), **settings)
 
 
 def bar(console: Console, total: int | None) -> Progress:

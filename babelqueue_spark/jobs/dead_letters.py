@@ -1,6 +1,6 @@
 """What is in a dead-letter queue, and why: counts by reason, URN and hour, and samples.
 
-    babelqueue-spark dead_letters --url redis://localhost:6379/0 --queue orders.dlq
+    babelqueue-spark dead-letters --url redis://localhost:6379/0 --queue orders.dlq
     spark-submit jobs/dead_letters.py --url env:ORDERS_URL --queue orders.dlq --html report.html
 
 It reads the queue without consuming it, on all brokers but SQS. With `--html` it writes a page with
@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 
-from babelqueue_spark.jobs.command import Arguments, count, job, session, show, spinner, waiting
+from babelqueue_spark.jobs.command import Arguments, count, job, new_console, session, show, spinner, waiting
 from babelqueue_spark.options import read_options
 
 _TOP = 20
@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
     given = parse(arguments)
     options = {"url": given.url, "queue": given.queue, **dict(given.option)}
-    console = Console()
+    console = new_console()
     found = waiting(read_options(options))
     with spinner(console, f"reading {found:,} messages"):
         report = examine(session(f"dead letters of {given.queue}"), options, given.samples)
@@ -73,14 +73,19 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line; exits with 2 when it is wrong."""
-    parser = Arguments("dead_letters", __doc__)
+def command_line() -> Arguments:
+    """Make the parser of the command line."""
+    parser = Arguments("dead-letters", __doc__)
     parser.add_broker(queue="the dead-letter queue, or several with commas")
     parser.add_argument("--html", metavar="FILE", help="write a page instead of a table")
     parser.add_argument("--json", metavar="FILE", help="write JSON instead of a table")
     parser.add_argument("--samples", type=count, default=3, help="of each reason (default: 3)")
-    return parser.parse_args(arguments)
+    return parser
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; exits with 2 when it is wrong."""
+    return command_line().parse_args(arguments)
 
 
 def examine(spark: SparkSession, options: dict[str, str], samples: int) -> Report:
@@ -148,7 +153,7 @@ def _samples(letters: DataFrame, each: int) -> list[dict[str, Any]]:
 
 
 def _print(console: Console, report: Report) -> None:
-    console.print(f"{report.queue}: {report.total:,} dead letters", highlight=False)
+    console.print(f"{report.queue}: {report.total:,} dead letters")
     if not report.total:
         return
     for heading, counts in _tables(report):

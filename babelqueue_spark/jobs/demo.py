@@ -66,9 +66,7 @@ def _clear(folder: Path) -> None:
 @job
 def main(arguments: list[str] | None = None) -> int:
     """Run the demo; 0 when the sum is right."""
-    parser = Arguments("demo", __doc__)
-    parser.add_argument("--folder", default="build/demo", help="of queue and output (default: build/demo)")
-    folder = Path(parser.parse_args(arguments).folder).absolute()
+    folder = Path(command_line().parse_args(arguments).folder).absolute()
     _clear(folder)
     url = f"sqlite:///{folder}/queue.db"
     spark = session()
@@ -86,14 +84,23 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if right else 1
 
 
+def command_line() -> Arguments:
+    """Make the parser of the command line."""
+    parser = Arguments("demo", __doc__)
+    parser.add_argument(
+        "--folder", metavar="FOLDER", default="build/demo", help="of queue and output (default: build/demo)"
+    )
+    return parser
+
+
 def say(text: str) -> None:
     """A headline."""
     print(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() else f"\n{text}", flush=True)
 
 
 def session() -> SparkSession:
-    """Spark on this machine, quiet."""
-    spark = (
+    """Spark on this machine."""
+    return (
         SparkSession.builder.master("local[2,4]")
         .appName("babelqueue-spark demo")
         .config("spark.ui.enabled", "false")
@@ -102,8 +109,6 @@ def session() -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
 
 
 def envelopes(spark: SparkSession, first: int, end: int) -> DataFrame:

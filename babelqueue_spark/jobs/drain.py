@@ -26,9 +26,19 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from rich.console import Console
 
-from babelqueue_spark.jobs.command import Arguments, bar, job, of_both, pair, place, session, show, waiting
+from babelqueue_spark.jobs.command import (
+    Arguments,
+    bar,
+    job,
+    new_console,
+    of_both,
+    pair,
+    place,
+    session,
+    show,
+    waiting,
+)
 from babelqueue_spark.options import read_options, write_options
 
 
@@ -203,7 +213,7 @@ def _name(urn: str, as_it_is: str, joint: str) -> str:
 @job
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
-    console = Console()
+    console = new_console()
     drain = parse(arguments)
     found = drain.check()
     console.print(f"{drain.queue}: {found:,} messages waiting")
@@ -220,8 +230,8 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def parse(arguments: list[str] | None) -> Drain:
-    """The command line; exits with 2 when it is wrong."""
+def command_line() -> Arguments:
+    """Make the parser of the command line."""
     parser = Arguments("drain", __doc__)
     parser.add_broker(queue="one queue, or several with commas")
     target = parser.add_mutually_exclusive_group(required=True)
@@ -246,6 +256,12 @@ def parse(arguments: list[str] | None) -> Drain:
     )
     parser.add_argument("--dead-letter-style", choices=["babelqueue", "initphp"], default="babelqueue")
     parser.add_argument("--dead-letter-queue", help="instead of the name that the style gives")
+    return parser
+
+
+def parse(arguments: list[str] | None) -> Drain:
+    """The command line; exits with 2 when it is wrong."""
+    parser = command_line()
     given = parser.parse_args(arguments)
     if given.namespace and not given.state:
         parser.error("--namespace needs --state: the folder of the journal and the checkpoint")

@@ -43,7 +43,18 @@ from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.bindings.batches import outgoing
 from babelqueue_spark.envelope import Reason, decode, validate
 from babelqueue_spark.errors import BabelQueueError
-from babelqueue_spark.jobs.command import Arguments, JobError, bar, count, job, place, session, show, spinner
+from babelqueue_spark.jobs.command import (
+    Arguments,
+    JobError,
+    bar,
+    count,
+    job,
+    new_console,
+    place,
+    session,
+    show,
+    spinner,
+)
 from babelqueue_spark.options import write_options
 
 _LINES = "json lines"
@@ -70,7 +81,7 @@ class Summary:
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
     given = parse(arguments)
-    console = Console()
+    console = new_console()
     summary = Summary()
     if given.format == _LINES and given.input:
         with bar(console, None) as progress:
@@ -87,12 +98,14 @@ def main(arguments: list[str] | None = None) -> int:
     ]
     show(console, ("what", "URN or reason", "messages"), rows)
     for line, reason in summary.samples:
-        console.print(f"line {line}: {reason}", highlight=False)
+        console.print(f"line {line}: {reason}")
+    if given.dry_run and summary.skipped and not given.skip_invalid:
+        raise JobError(f"{summary.skipped.total():,} are not valid: correct them, or use --skip-invalid")
     return 0
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line; exits with 2 when it is wrong."""
+def command_line() -> Arguments:
+    """Make the parser of the command line."""
     parser = Arguments("publish", __doc__)
     parser.add_broker(queue="where to publish")
     source = parser.add_mutually_exclusive_group(required=True)
@@ -107,6 +120,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--end-line", type=count, help="of JSON lines, itself included")
     parser.add_argument("--skip-invalid", action="store_true", help="pass over what no reader would accept")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be published")
+    return parser
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; exits with 2 when it is wrong."""
+    parser = command_line()
     given = parser.parse_args(arguments)
     if (given.start_line > 1 or given.end_line) and (given.table or given.format != _LINES):
         parser.error("--start-line and --end-line are of JSON lines")
@@ -128,10 +147,11 @@ def publish_lines(given: argparse.Namespace, summary: Summary, progress: Callabl
             _note(summary, first, reasons, refused)
             if not (given.dry_run or given.skip_invalid) and pc.any(refused).as_py():
                 line, reason = summary.samples[0]
-                raise JobError(f"line {line}: {reason}; {_nothing_from(first)}, or with --skip-invalid")
+                published = _published_before(first, given.start_line)
+                raise JobError(f"line {line}: {reason}; {published}; correct it, or use --skip-invalid")
             good = bodies.filter(pc.is_null(reasons))
             if not given.dry_run:
-                _publish(binding, given.queue, good, first)
+                _publish(binding, given.queue, good, first, given.start_line)
             summary.published.update(decode(good).column("job").to_pylist())
             progress(len(lines))
 
@@ -166,14 +186,15 @@ def _part(name: str, queue: str) -> bytes:
 
 def _chunks(path: str, first: int, last: int | None, size: int) -> Iterator[tuple[int, list[bytes]]]:
     """Lines `first` to `last` in chunks of `size`, each with the number of its first line."""
+    now = first
     try:
         with fsspec.open(path, "rb", compression="infer") as file:
             lines = (line.rstrip(b"\r\n") for line in islice(file, first - 1, last))
             while chunk := list(islice(lines, size)):
-                yield first, chunk
-                first += len(chunk)
+                yield now, chunk
+                now += len(chunk)
     except (OSError, EOFError, zlib.error) as error:
-        raise JobError(f"{path} cannot be read: {error}; {_nothing_from(first)}") from None
+        raise JobError(f"{path} cannot be read: {error}; {_published_before(now, first)}") from None
 
 
 def _note(summary: Summary, first: int, reasons: pa.StringArray, refused: pa.BooleanArray) -> None:
@@ -183,16 +204,18 @@ def _note(summary: Summary, first: int, reasons: pa.StringArray, refused: pa.Boo
     summary.samples += [(first + row, reasons[row].as_py()) for row in rows[:room]]
 
 
-def _publish(binding: BaseBinding, queue: str, bodies: pa.BinaryArray, first: int) -> None:
+def _publish(binding: BaseBinding, queue: str, bodies: pa.BinaryArray, first: int, start: int) -> None:
     try:
         publishing.publish(binding, queue, outgoing(len(bodies), body=bodies))
     except BabelQueueError as error:
-        raise JobError(
-            f"{error}; some lines from {first} on may be published: resume with --start-line {first}"
-        ) from None
+        resume = f": resume with --start-line {first}" if first > start else ""
+        raise JobError(f"{error}; some lines from {first} on may be published{resume}") from None
 
 
-def _nothing_from(first: int) -> str:
+def _published_before(first: int, start: int) -> str:
+    """What is on the queue when a run that began at line `start` ends at line `first`."""
+    if first == start:
+        return "nothing is published"
     return f"nothing is published from line {first} on: resume with --start-line {first}"
 
 

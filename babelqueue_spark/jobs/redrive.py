@@ -21,7 +21,16 @@ from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 
 from babelqueue_spark.functions import urn_matches
-from babelqueue_spark.jobs.command import Arguments, count, job, printable, session, show, spinner
+from babelqueue_spark.jobs.command import (
+    Arguments,
+    count,
+    job,
+    new_console,
+    printable,
+    session,
+    show,
+    spinner,
+)
 from babelqueue_spark.options import read_options
 from babelqueue_spark.worker import Redriven, redrive
 
@@ -33,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = {"url": given.url, **dict(given.option)}
     read_options({**options, "queue": given.queue})
     spark = session(f"redrive {given.queue}")
-    console = Console()
+    console = new_console()
     with spinner(console, f"searching {given.queue}"):
         result = redrive(
             spark,
@@ -50,8 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line; exits with 2 when it is wrong."""
+def command_line() -> Arguments:
+    """Make the parser of the command line."""
     parser = Arguments("redrive", __doc__)
     parser.add_broker(queue="the dead-letter queue")
     parser.add_argument("--to", metavar="QUEUE", help="where to (default: each message's original queue)")
@@ -70,7 +79,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         "--bypass", action="store_true", help="with the header that asks for no effects outside"
     )
     parser.add_argument("--dry-run", action="store_true", help="only show what would be moved")
-    return parser.parse_args(arguments)
+    return parser
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; exits with 2 when it is wrong."""
+    return command_line().parse_args(arguments)
 
 
 def condition(given: argparse.Namespace) -> Column | None:

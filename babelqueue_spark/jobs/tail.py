@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections import Counter, deque
 from collections.abc import Iterator
 from datetime import datetime
@@ -22,13 +23,12 @@ from time import sleep
 from typing import Any
 
 import pyarrow as pa
-from rich.console import Console
 from rich.text import Text
 
 from babelqueue_spark.bindings import BaseBinding, binding_class
 from babelqueue_spark.bindings.options import seconds
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.jobs.command import Arguments, count, job, printable
+from babelqueue_spark.jobs.command import Arguments, count, job, new_console, printable
 from babelqueue_spark.options import read_options
 from babelqueue_spark.rows.reading import SCHEMA, to_rows
 
@@ -43,11 +43,14 @@ def main(arguments: list[str] | None = None) -> int:
     options = read_options({"url": given.url, "queue": given.queue, **dict(given.option)})
     if binding_class(options.broker).capabilities.browse == "none":
         raise OptionError(f"broker '{options.broker}' shows messages to nobody who does not consume them")
-    console = Console(soft_wrap=True)
+    console = new_console(soft_wrap=True)
     with options.binding() as binding:
         seen, last = Counter[tuple[str, str]](), given.lines
         while True:
+            first = last is not None
             rows, seen = poll(binding, options.queue, seen, last)
+            if first and not rows:
+                print(f"{given.queue}: no messages", file=sys.stderr)
             for row in rows:
                 console.print(json_line(row) if given.json else line(row), markup=False, highlight=False)
             if not given.follow:
@@ -56,8 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
             sleep(given.every)
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line; exits with 2 when it is wrong."""
+def command_line() -> Arguments:
+    """Make the parser of the command line."""
     parser = Arguments("tail", __doc__)
     parser.add_broker(queue="one queue, or several with commas")
     parser.add_argument("--lines", type=count, default=10, help="most messages at the start (default: 10)")
@@ -68,7 +71,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--json", action="store_true", help="a JSON object a line, with all columns of a read"
     )
-    return parser.parse_args(arguments)
+    return parser
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; exits with 2 when it is wrong."""
+    return command_line().parse_args(arguments)
 
 
 def poll(

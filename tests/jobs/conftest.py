@@ -31,6 +31,8 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
     """`babelqueue-spark` with arguments, in this process: exit code and output."""
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master local[2,4] pyspark-shell")
+    monkeypatch.setenv("LOG4J_CONFIGURATION_FILE", "of a job")  # undone after the test, whoever sets it
+    monkeypatch.delenv("LOG4J_CONFIGURATION_FILE")
 
     def run(*arguments: str) -> Done:
         capsys.readouterr()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import runpy
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,12 +15,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from babelqueue_spark import __version__
 from babelqueue_spark.jobs.__main__ import JOBS
-from babelqueue_spark.jobs.command import bar, spinner
+from babelqueue_spark.jobs.command import bar, new_console, spinner
 from tests.jobs.conftest import Run
+from tests.programs import without
 
 ROOT = Path(__file__).parents[2]
-READERS = ["drain", "redrive", "tail", "dead_letters"]
 UNREACHABLE = "redis://127.0.0.1:1"
 
 
@@ -32,12 +35,16 @@ def arguments(job: str, url: str, folder: Path) -> list[str]:
     return [job, "--url", url, "--queue", "q", *more.get(job, [])]
 
 
+def file_of(job: str) -> str:
+    return f"{job.replace('-', '_')}.py"
+
+
 @pytest.mark.parametrize("job", JOBS)
 def test_help_has_an_example_and_the_exit_codes(run: Run, job: str) -> None:
     done = run(job, "--help")
     assert done.code == 0
     assert f"babelqueue-spark {job} " in done.out or job == "demo"
-    assert f"spark-submit jobs/{job}.py" in done.out or job == "tail"
+    assert f"spark-submit jobs/{file_of(job)}" in done.out or job == "tail"
     assert "Exit codes: 0 done, 1 something failed" in done.out
 
 
@@ -45,9 +52,9 @@ def test_help_has_an_example_and_the_exit_codes(run: Run, job: str) -> None:
 def test_each_is_a_file_for_spark_submit(
     job: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", [f"jobs/{job}.py", "--help"])
+    monkeypatch.setattr(sys, "argv", [f"jobs/{file_of(job)}", "--help"])
     with pytest.raises(SystemExit, match="0"):
-        runpy.run_path(str(ROOT / f"jobs/{job}.py"), run_name="__main__")
+        runpy.run_path(str(ROOT / f"jobs/{file_of(job)}"), run_name="__main__")
     assert capsys.readouterr().out.startswith(f"usage: babelqueue-spark {job}")
 
 
@@ -55,6 +62,40 @@ def test_the_command_names_its_jobs(run: Run) -> None:
     assert run("--help").code == 0
     assert all(job in run("--help").out for job in JOBS)
     assert (run("nonsense").code, run().code) == (2, 2)
+
+
+def test_an_unknown_job_is_named_with_the_nearest_one(run: Run) -> None:
+    assert run("drian").err == "babelqueue-spark: 'drian' is not a job: did you mean drain?\n"
+    assert "use one of drain, publish," in run("nonsense").err
+
+
+def test_the_version(run: Run) -> None:
+    assert run("--version") == (0, f"babelqueue-spark {__version__}\n", "")
+
+
+def test_a_job_may_have_an_underscore(run: Run) -> None:
+    assert run("dead_letters", "--help") == run("dead-letters", "--help")
+
+
+def completed(script: Path, *words: str) -> list[str]:
+    """What bash proposes for the last of the words."""
+    ask = 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _shtab_babelqueue_spark'
+    command = ["bash", "-c", f'{ask}; printf "%s\n" "${{COMPREPLY[@]}}"', "bash", str(script), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_bash_completes_jobs_and_their_options(run: Run, tmp_path: Path) -> None:
+    script = tmp_path / "completion"
+    script.write_text(run("completion", "bash").out)
+    assert completed(script, "babelqueue-spark", "de") == ["dead-letters", "demo"]
+    assert completed(script, "babelqueue-spark", "publish", "--start") == ["--start-line"]
+    assert run("completion", "zsh").out.startswith("#compdef babelqueue-spark")
+
+
+def test_numbers_are_one_colour() -> None:
+    written = StringIO()
+    new_console(file=written, force_terminal=True, color_system="standard").print("55,014 messages")
+    assert written.getvalue() == "\x1b[1;36m55,014\x1b[0m messages\n"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +175,7 @@ def test_a_folder_of_others_is_no_place_for_a_demo(run: Run, tmp_path: Path) -> 
 def test_options_in_a_file(run: Run, tmp_path: Path) -> None:
     options = tmp_path / "orders.options"
     options.write_text(f"# of the shop\n--url sqlite:///{tmp_path}/queue.db\n--queue 'a queue'  # ours\n")
-    assert run("tail", f"@{options}") == (0, "", "")
+    assert run("tail", f"@{options}") == (0, "", "a queue: no messages\n")
     assert run("tail", f"@{tmp_path}/missing").code == 2
 
 
@@ -152,3 +193,33 @@ def test_progress_is_shown_on_a_terminal_only(shown: Shown, terminal: bool) -> N
     with shown(Console(file=written, force_terminal=terminal)):
         pass
     assert bool(written.getvalue()) == terminal
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("verbose", [True, False])
+def test_spark_is_quiet_unless_asked(tmp_path: Path, verbose: bool) -> None:
+    arguments = ["dead-letters", "--url", f"sqlite:///{tmp_path}/queue.db", "--queue", "q"]
+    done = subprocess.run(
+        [sys.executable, "-m", "babelqueue_spark.jobs", *arguments, *(["--verbose"] if verbose else [])],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": "--master local[1] pyspark-shell"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    of_java = "WARNING: Using incubator modules"
+    logged = [line for line in done.stderr.splitlines() if not line.startswith(of_java)]
+    assert bool(logged) == verbose
+
+
+def test_logging_that_the_user_has_set_stays(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOG4J_CONFIGURATION_FILE", "mine.properties")
+    run("tail", "--url", "redis://127.0.0.1:1", "--queue", "q")
+    assert os.environ["LOG4J_CONFIGURATION_FILE"] == "mine.properties"
+
+
+def test_a_missing_package_of_spark_connect_is_named(tmp_path: Path) -> None:
+    queue = ["--url", f"sqlite:///{tmp_path}/queue.db", "--queue", "q"]
+    program = "from babelqueue_spark.jobs.__main__ import main\nmain()"
+    done = without(["grpc"], program, tmp_path, "dead-letters", *queue, SPARK_REMOTE="sc://127.0.0.1:1")
+    assert done.stderr.startswith("dead-letters: [PACKAGE_NOT_INSTALLED] grpcio")
+    assert done.stderr.endswith('pip install "babelqueue-spark[connect]"\n')

@@ -30,7 +30,7 @@ def letters(sqlite: str, queue: str) -> str:
 
 
 def test_a_table(spark: Any, sqlite: str, letters: str, run: Run) -> None:
-    done = run("dead_letters", "--url", sqlite, "--queue", letters)
+    done = run("dead-letters", "--url", sqlite, "--queue", letters)
     assert (done.code, done.err) == (0, "")
     assert f"{letters}: 7 dead letters" in done.out
     assert "2026-01-01 13:00" in done.out
@@ -39,7 +39,7 @@ def test_a_table(spark: Any, sqlite: str, letters: str, run: Run) -> None:
 
 def test_numbers_and_a_page(spark: Any, sqlite: str, letters: str, tmp_path: Path, run: Run) -> None:
     files = ["--json", str(tmp_path / "report.json"), "--html", str(tmp_path / "report.html")]
-    assert run("dead_letters", "--url", sqlite, "--queue", letters, "--samples", "2", *files) == (0, "", "")
+    assert run("dead-letters", "--url", sqlite, "--queue", letters, "--samples", "2", *files) == (0, "", "")
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["total"] == 7
     assert report["by_reason"] == {"failed": 5, "bad $x^ {": 1, "poison": 1}
@@ -54,7 +54,7 @@ def test_numbers_and_a_page(spark: Any, sqlite: str, letters: str, tmp_path: Pat
 
 
 def test_an_empty_queue(spark: Any, sqlite: str, queue: str, tmp_path: Path, run: Run) -> None:
-    assert "0 dead letters" in run("dead_letters", "--url", sqlite, "--queue", queue).out
+    assert "0 dead letters" in run("dead-letters", "--url", sqlite, "--queue", queue).out
     page = tmp_path / "report.html"
-    assert run("dead_letters", "--url", sqlite, "--queue", queue, "--html", str(page)).code == 0
+    assert run("dead-letters", "--url", sqlite, "--queue", queue, "--html", str(page)).code == 0
     assert "0 messages" in page.read_text()
