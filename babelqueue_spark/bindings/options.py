@@ -178,6 +178,7 @@ class OptionTable:
         tls_scheme: how such a URL starts.
         passed: names that go to the client as they are; None = none.
         aside: ends "… is unknown" where the error has more to say.
+        of_client: the client's own name of an option → ours, where they differ.
     """
 
     broker: str
@@ -186,6 +187,7 @@ class OptionTable:
     tls_scheme: str = ""
     passed: re.Pattern[str] | None = None
     aside: str = ""
+    of_client: Mapping[str, str] = field(default_factory=dict)
 
     def parse(self, config: BindingConfig, query: Mapping[str, str] | None = None) -> dict[str, Any]:
         """The values given in a configuration, and in the URL's query, over which options win.
@@ -213,8 +215,9 @@ class OptionTable:
         return found
 
     def _spelt(self, option: str) -> str:
-        known = {each.replace("_", ""): each for each in (*self.own, *self.tls)}
-        return known.get(option.replace("_", ""), option)
+        known = {each: each for each in (*self.own, *self.tls)} | dict(self.of_client)
+        spelt = {each.replace("_", ""): ours for each, ours in known.items()}
+        return spelt.get(option.replace("_", ""), option)
 
     def _value(self, option: str, text: str, *, shown: bool) -> Any:
         parse = self.own.get(option) or self.tls.get(option)

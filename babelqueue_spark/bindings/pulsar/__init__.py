@@ -27,11 +27,11 @@ Features:
         count
 
 Options, as `pulsar.<name>`:
-    subscription (`babelqueue`): the Shared subscription
+    subscription (`babelqueue`): the Shared subscription; or `subscription_name`
     topic_prefix: precedes the queue's name, such as `persistent://shop/eu/`
     token: a JSON web token; `env:NAME` and `file:/path` keep it out of plans
     admin_url: `http://host:8080`, to know how large a large backlog is, and to browse without taking
-    batching (`false`): join messages to batches; see *Batches*
+    batching (`false`): join messages to batches, see *Batches*; or `batching_enabled`
     operation_timeout_seconds, connection_timeout_ms (15, 10000): until the broker must have answered, and a
         connection be made; a message must be confirmed in twice the first
     tls_trust_certs_file_path (certifi's): with `pulsar+ssl://` or an `https://` admin URL only; paths on the

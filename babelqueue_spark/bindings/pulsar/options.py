@@ -46,7 +46,13 @@ _TLS: Parsers = {
     "tls_validate_hostname": flag,
 }
 
-_TABLE = OptionTable(broker="pulsar", own=_OWN, tls=_TLS, tls_scheme="pulsar+ssl")
+_TABLE = OptionTable(
+    broker="pulsar",
+    own=_OWN,
+    tls=_TLS,
+    tls_scheme="pulsar+ssl",
+    of_client={"subscription_name": "subscription", "batching_enabled": "batching"},
+)
 
 
 @dataclass(frozen=True, kw_only=True)

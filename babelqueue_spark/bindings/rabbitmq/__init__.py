@@ -32,7 +32,8 @@ Options, as `rabbitmq.<name>`:
     heartbeat (20): seconds; the connection to a silent broker ends after twice as many and ten
     blocked_connection_timeout (60): seconds that a publish waits while the memory or disk alarm is on
     socket_timeout, stack_timeout (10, 15): seconds
-    client_name (`babelqueue-spark`): what the management page calls the connection
+    client_name (`babelqueue-spark`): what the management page calls the connection; or
+        `connection_name`
     ssl_ca_certs, ssl_certfile, ssl_keyfile, ssl_password, ssl_check_hostname: with `amqps://` only; paths on
         the driver and on the executors
 """

@@ -36,7 +36,13 @@ _TLS: Parsers = {
     "ssl_check_hostname": flag,
 }
 
-_TABLE = OptionTable(broker="rabbitmq", own={**_OWN, **_CLIENT}, tls=_TLS, tls_scheme="amqps")
+_TABLE = OptionTable(
+    broker="rabbitmq",
+    own={**_OWN, **_CLIENT},
+    tls=_TLS,
+    tls_scheme="amqps",
+    of_client={"connection_name": "client_name"},
+)
 _DEFAULTS = {
     "heartbeat": 20,
     "blocked_connection_timeout": 60.0,

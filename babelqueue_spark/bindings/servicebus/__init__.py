@@ -28,7 +28,8 @@ Features:
     `attempts` column: the larger of the body's count and `delivery.count - 1`
 
 Options, as `servicebus.<name>`:
-    transport (`amqp`): `websocket`: AMQP over WebSockets, port 443
+    transport (`amqp`): `websocket`: AMQP over WebSockets, port 443; or as the client has it, `transport_type`
+        `AmqpOverWebsocket`
     custom_endpoint_address: what to connect to in place of the namespace, as `sb://host:port`
     connection_verify (certifi's): a file of certificates to trust, on driver and executors
     tenant_id, client_id, client_secret (azure-identity's usual chain): a service principal; `client_id`
@@ -36,7 +37,8 @@ Options, as `servicebus.<name>`:
     sessions (off): all queues of this reader or writer require sessions
     session_id (the queue's name): session of messages without a key, where sessions are required
     duplicate_window (off): seconds for which the queues remember message ids, where they detect duplicates
-    prefetch (500): most messages on their way to a claim; 1 to 50 000. Lower it where messages are large
+    prefetch (500): most messages on their way to a claim; 1 to 50 000. Lower it where messages are large.
+        Or `prefetch_count`
     max_wait_time (1): seconds a claim waits for its first message
     retry_total, try_timeout (3, 30): how often a failed request is repeated, for 45 seconds in all at most
         or for `try_timeout` where that is longer; seconds of one

@@ -26,8 +26,13 @@ def _session(text: str) -> str:
     return text
 
 
+@takes("one of amqp, websocket")
+def _transport(text: str) -> str:
+    return one_of("amqp", "websocket")(text.strip().lower().removeprefix("amqpover"))
+
+
 _OWN: Parsers = {
-    "transport": one_of("amqp", "websocket"),
+    "transport": _transport,
     "custom_endpoint_address": str,
     "connection_verify": str,
     "tenant_id": str,
@@ -41,7 +46,8 @@ _OWN: Parsers = {
     "retry_total": whole(0),
     "try_timeout": duration,
 }
-_TABLE = OptionTable(broker="servicebus", own=_OWN)
+_OF_THE_CLIENT = {"transport_type": "transport", "prefetch_count": "prefetch"}
+_TABLE = OptionTable(broker="servicebus", own=_OWN, of_client=_OF_THE_CLIENT)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,11 +22,11 @@ Features:
     `attempts` column: the larger of the body's count and `delivery.count - 1`
 
 Options, as `sqs.<name>` or in the query:
-    region (the URL's host, else the usual chain): the AWS region
+    region (the URL's host, else the usual chain): the AWS region; or as boto3 names it, `region_name`
     endpoint_url (AWS): ElasticMQ, LocalStack, a VPC endpoint; `?endpoint=` in the URL
     access_key_id, secret_access_key, session_token (the usual chain): `env:NAME` and `file:/path` keep them
-        out of plans
-    profile: a profile of the shared AWS configuration, on driver and executors
+        out of plans; or with boto3's `aws_` before the names
+    profile: a profile of the shared AWS configuration, on driver and executors; or `profile_name`
     role_arn, role_session_name, external_id (session `babelqueue-spark`): a role to assume with those
         credentials; renewed before it expires
     prefix: what precedes the name in a queue's URL, so that SQS is not asked for it

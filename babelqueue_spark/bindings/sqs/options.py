@@ -56,9 +56,13 @@ _OWN: Parsers = {
     "connect_timeout": duration,
     "read_timeout": duration,
 }
-_TABLE = OptionTable(broker="sqs", own=_OWN)
-
 _CREDENTIALS = ("access_key_id", "secret_access_key", "session_token")
+_OF_BOTO3 = {
+    "region_name": "region",
+    "profile_name": "profile",
+    **{f"aws_{name}": name for name in _CREDENTIALS},
+}
+_TABLE = OptionTable(broker="sqs", own=_OWN, of_client=_OF_BOTO3)
 
 
 @dataclass(frozen=True, kw_only=True)
