@@ -72,7 +72,7 @@ docs: setup ## The documentation as a site in build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 test-fast: setup ## Tests without Spark and servers
-	$(BIN)/pytest -m 'not spark and not server' $(PARALLEL)
+	$(BIN)/pytest -m 'not spark and not server and not slow' $(PARALLEL)
 
 test: .venv/servers .venv/spark.jsa ## All tests on the newest PySpark but the nightly ones; beside them Spark's API on the oldest
 	@scripts/beside.sh "tests on PySpark $(OLDEST_PYSPARK)" '$(MAKE) --no-print-directory test-oldest' \
@@ -80,8 +80,8 @@ test: .venv/servers .venv/spark.jsa ## All tests on the newest PySpark but the n
 
 test-newest: .venv/servers .venv/spark.jsa
 	@scripts/timed.sh "fast tests" $(MAKE) --no-print-directory test-fast
-	@scripts/timed.sh "tests with servers and Spark" \
-	  $(BIN)/pytest -m '(spark or server) and not nightly' $(PARALLEL) --durations 25
+	@scripts/timed.sh "tests with servers, Spark and the package index" \
+	  $(BIN)/pytest -m '(spark or server or slow) and not nightly' $(PARALLEL) --durations 25
 
 test-oldest: $(OLDEST)/installed ## What touches Spark's API, on the oldest supported PySpark and queues in files
 	$(OLDEST)/bin/pytest -m 'spark and not server and not nightly' $(API_OF_SPARK)

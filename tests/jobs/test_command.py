@@ -199,9 +199,10 @@ def test_progress_is_shown_on_a_terminal_only(shown: Shown, terminal: bool) -> N
 @pytest.mark.parametrize("verbose", [True, False])
 def test_spark_is_quiet_unless_asked(tmp_path: Path, verbose: bool) -> None:
     arguments = ["dead-letters", "--url", f"sqlite:///{tmp_path}/queue.db", "--queue", "q"]
+    clean = {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"}
     done = subprocess.run(
         [sys.executable, "-m", "babelqueue_spark.jobs", *arguments, *(["--verbose"] if verbose else [])],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": "--master local[1] pyspark-shell"},
+        env={**clean, "PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": "--master local[1] pyspark-shell"},
         capture_output=True,
         text=True,
         check=True,
