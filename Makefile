@@ -31,7 +31,7 @@ setup: .venv/installed ## Virtual environment with all of it, and Java where mis
 	@scripts/provision.sh
 	@$(HAS_PYTHON)
 	@echo "Installing PySpark, the clients of all brokers and the tools of development into .venv:"
-	@echo "1.9 GB, some four minutes, more where pip's cache is empty."
+	@echo "1.7 GB, some four minutes, more where pip's cache is empty."
 	@scripts/install.sh $(PYTHON) .venv --upgrade pip
 	@scripts/install.sh $(PYTHON) .venv --editable '.[dev]'
 	@touch $@
@@ -40,7 +40,7 @@ $(DEMO)/installed: pyproject.toml scripts/provision.sh
 	@scripts/provision.sh
 	@$(HAS_PYTHON)
 	@echo "Installing PySpark and what the demo needs into $(DEMO):"
-	@echo "0.8 GB, a minute, more where pip's cache is empty. It needs no broker: its queue is a file."
+	@echo "0.9 GB, a minute, more where pip's cache is empty. It needs no broker: its queue is a file."
 	@scripts/install.sh $(PYTHON) $(DEMO) --editable '.[spark,sql,jobs]'
 	@touch $@
 
