@@ -132,7 +132,9 @@ def test_wheel_in_a_fresh_environment(queue_url: str, tmp_path: Path) -> None:
             [sys.executable, "-m", *checked], cwd=ROOT, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
-    assert "babelqueue_spark/py.typed" in ZipFile(wheel).namelist()
+    assert {"babelqueue_spark/py.typed", "babelqueue_spark/jobs/log4j2.properties"} <= set(
+        ZipFile(wheel).namelist()
+    )
     venv.create(tmp_path / "fresh", with_pip=True)
     python = tmp_path / "fresh/bin/python"
     install(python, str(wheel))

@@ -196,7 +196,7 @@ def test_progress_is_shown_on_a_terminal_only(shown: Shown, terminal: bool) -> N
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("verbose", [True, False])
+@pytest.mark.parametrize("verbose", [pytest.param(True, marks=pytest.mark.nightly), False])
 def test_spark_is_quiet_unless_asked(tmp_path: Path, verbose: bool) -> None:
     arguments = ["dead-letters", "--url", f"sqlite:///{tmp_path}/queue.db", "--queue", "q"]
     clean = {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"}
