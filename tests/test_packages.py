@@ -132,3 +132,15 @@ def test_all_holds_every_broker_and_the_jobs_but_not_spark() -> None:
     extras = set(re.findall(r"\w+", line.partition("[")[2]))
     assert {"jobs", "postgresql", "mysql", *BINDINGS} - extras == {"sql"}
     assert not extras & {"spark", "connect"}
+
+
+def test_every_extra_that_a_text_names_is_one_of_the_project() -> None:
+    texts = ["*.md", "Makefile", "docs/**/*.md", "docker/*", "notebooks/*.ipynb", "babelqueue_spark/**/*.py"]
+    found = {
+        extra
+        for pattern in texts
+        for path in ROOT.glob(pattern)
+        for extras in re.findall(r"(?:babelqueue-spark|/source|'\.)\[([a-z0-9,]+)\]", path.read_text())
+        for extra in extras.split(",")
+    }
+    assert {"spark", "redis", "jobs", "connect", "all", "dev"} <= found <= EXTRAS.keys()
