@@ -92,6 +92,11 @@ def test_a_worker_without_pandas(tmp_path: Path) -> None:
     assert "[BABELQUEUE_PACKAGE_MISSING] a worker needs the Python package 'pandas'" in done.stderr
 
 
+def test_nothing_needs_py4j_which_pyspark_client_has_not() -> None:
+    sources = [path.read_text() for path in ROOT.glob("babelqueue_spark/**/*.py")]
+    assert not any(re.search(r"^\s*(import|from) py4j", text, re.M) for text in sources)
+
+
 def test_schemas_without_their_package(tmp_path: Path) -> None:
     program = (
         "import pyarrow as pa\n"
