@@ -36,20 +36,20 @@ class BabelQueueDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return all columns of a read; `.schema(…)` on the reader may ask for fewer."""
-        read_options(self.options)
+        self._read_options()
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Browse queues without consuming, or read a range of a log."""
         check_schema(schema)
-        options = read_options(self.options)
+        options = self._read_options()
         return LogReader(options, schema) if _is_log(options) else QueueReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Consume queues through the journal, or follow logs by their offsets."""
         try:
             check_schema(schema)
-            options = read_options(self.options)
+            options = self._read_options()
             return (
                 LogStreamReader(options, schema) if _is_log(options) else QueueStreamReader(options, schema)
             )
@@ -58,12 +58,22 @@ class BabelQueueDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Publish a DataFrame once."""
-        return QueueWriter(write_options(self.options), schema, overwrite)
+        return QueueWriter(self._write_options(), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """Publish each micro-batch, a replayed one under the same ids."""
         del overwrite
-        return QueueStreamWriter(write_options(self.options), schema)
+        return QueueStreamWriter(self._write_options(), schema)
+
+    def _read_options(self) -> Options:
+        options = read_options(self.options)
+        options.check()
+        return options
+
+    def _write_options(self) -> Options:
+        options = write_options(self.options)
+        options.check()
+        return options
 
 
 def _is_log(options: Options) -> bool:

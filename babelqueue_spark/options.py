@@ -16,6 +16,7 @@ from babelqueue_spark.bindings import (
     BaseBinding,
     Binding,
     BindingConfig,
+    binding_class,
     broker_of,
     brokers,
     create_binding,
@@ -51,8 +52,10 @@ def _queues(text: str) -> tuple[str, ...]:
 
 
 def _location(text: str) -> str:
-    """Make a path absolute on the driver, since executors may run elsewhere; keep a URL as it is."""
-    return text if ":" in text.partition("/")[0] else str(Path(text).absolute())
+    """An absolute path or a URL: processes of Spark have different working directories."""
+    if ":" in text.partition("/")[0] or Path(text).is_absolute():
+        return text
+    raise ValueError(f"an absolute path or a URL, such as '{Path(text).absolute()}'")
 
 
 def _style(text: str) -> str:
@@ -144,7 +147,8 @@ OPTIONS = (
         field="journal_location",
         on="stream reads",
         default_doc="required",
-        doc="directory or fsspec URL (`s3://…`) that driver and executors share; Kafka needs none",
+        doc="directory (an absolute path) or fsspec URL (`s3://…`) that driver and executors share; Kafka "
+        "needs none",
     ),
     Option(
         name="journalRetention",
@@ -302,6 +306,16 @@ class Options:
     txn_version: int | None = None
     given: frozenset[str] = frozenset()
     client_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def check(self) -> None:
+        """Raise `OptionError` for what the broker's binding refuses; connects to nothing.
+
+        References to secrets stay unresolved, and unchecked: they may be for executors only.
+        """
+        if any(map(is_reference, (self.url, *self.client_options.values()))):
+            binding_class(self.broker)
+        else:
+            self.binding().close()
 
     def queue_binding(self) -> Binding:
         """Make a binding from which messages can be claimed; `OptionError` where the broker is a log."""

@@ -71,6 +71,19 @@ def test_keys_are_case_insensitive_and_typed() -> None:
     assert options.client_options == {"table": "work"}
 
 
+@pytest.mark.parametrize("location", ["/srv/j", "s3://bucket/j", "file:/srv/j", "dbfs:/j"])
+def test_a_journal_is_an_absolute_path_or_a_url(location: str) -> None:
+    assert read_options({"url": URL, "queue": "q", "journalLocation": location}).journal_location == location
+
+
+def test_a_check_needs_no_broker_and_no_secret() -> None:
+    for url in URLS.values():
+        read_options({"url": url, "queue": "q"}).check()
+    read_options({"url": "env:NOT_SET_HERE", "broker": "redis", "queue": "q"}).check()
+    with pytest.raises(OptionError, match=r"redis.socket_timeout has the value 'soon'"):
+        read_options({"url": URLS["redis"], "queue": "q", "redis.socket_timeout": "soon"}).check()
+
+
 def test_each_field_is_made_by_one_option() -> None:
     made = [option.field for option in OPTIONS]
     assert sorted([*made, "given", "client_options"]) == sorted(each.name for each in fields(Options))
@@ -105,6 +118,10 @@ def test_broker_follows_from_the_scheme(scheme: str, broker: str) -> None:
         ({"url": URL, "queue": "q", "maxFetchTime": "soon"}, "'maxFetchTime' has the value 'soon'"),
         ({"url": URL, "queue": "q", "numPartitions": "0"}, "at least 1"),
         ({"url": URL, "queue": " , "}, "a queue name"),
+        (
+            {"url": URL, "queue": "q", "journalLocation": "j"},
+            f"absolute path or a URL, such as '{Path.cwd()}/j'",
+        ),
         ({"url": URL, "queue": "q", "deadLetterQueue": "d"}, "no meaning when reading"),
     ],
 )

@@ -151,14 +151,27 @@ def _relative(column: pa.Array | None, count: int) -> pa.Int64Array:
         or pa.types.is_integer(column.type)
         or pa.types.is_decimal(column.type)
     ):
-        return pc.multiply(column.cast(pa.float64()), 1000.0).cast(pa.int64(), safe=False)
+        seconds_of = column.cast(pa.float64())
+        _check_seconds(seconds_of)
+        return pc.multiply(seconds_of, 1000.0).cast(pa.int64(), safe=False)
     return pa.array([_milliseconds(value, row) for row, value in enumerate(column.to_pylist())], pa.int64())
+
+
+def _check_seconds(delays: pa.DoubleArray, first_row: int = 0) -> None:
+    valid = pc.and_(pc.is_finite(delays), pc.greater_equal(delays, 0))
+    row = pc.index(valid, False).as_py()
+    if row >= 0:
+        raise BabelQueueError(
+            f"row {first_row + row} has the delay '{delays[row].as_py():g}', but a delay is a number of "
+            "seconds, 0 or more"
+        )
 
 
 def _milliseconds(value: Any, row: int) -> int | None:
     if value is None:
         return None
     if isinstance(value, timedelta):
+        _check_seconds(pa.array([value.total_seconds()]), row)
         return int(value.total_seconds() * 1000)
     try:
         return int(seconds(str(value)) * 1000)

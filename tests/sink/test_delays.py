@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
@@ -13,13 +18,13 @@ from babelqueue_spark.rows.writing import to_messages
 QUEUES = ["plain", "orders.fifo"]
 
 
-def written(delays: list[float | None]) -> dict[str, list[int | None]]:
+def written(delays: Any) -> dict[str, list[int | None]]:
     rows = pa.RecordBatch.from_pydict(
         {
             "job": ["urn:x"] * 2,
             "data": ["{}"] * 2,
             "queue": QUEUES,
-            "delay": pa.array(delays, pa.float64()),
+            "delay": delays if isinstance(delays, pa.Array) else pa.array(delays, pa.float64()),
         }
     )
     options = write_options({"url": "sqs://eu-west-1"})
@@ -41,3 +46,22 @@ def test_a_delay_that_its_queue_does_not_have() -> None:
 def test_a_delay_that_is_too_long() -> None:
     with pytest.raises(BabelQueueError, match=r"by 900 s at most in 'plain', but a row asks for 901 s"):
         written([901, None])
+
+
+@pytest.mark.parametrize(
+    ("delays", "shown"),
+    [
+        ([None, -1.5], "-1.5"),
+        ([0.0, math.nan], "nan"),
+        ([0.0, math.inf], "inf"),
+        (pa.array([0, -2]), "-2"),
+        (pa.array([None, Decimal("-0.5")]), "-0.5"),
+        (pa.array([timedelta(0), timedelta(seconds=-3)]), "-3"),
+        (pa.array(["0s", "-4s"]), "-4s"),
+    ],
+)
+def test_a_delay_that_is_not_a_time_from_now_on(delays: Any, shown: str) -> None:
+    with pytest.raises(
+        BabelQueueError, match=f"row 1 has the delay '{shown}', but a delay is a (number|time)"
+    ):
+        written(delays)
