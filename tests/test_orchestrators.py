@@ -8,6 +8,7 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
+from textwrap import indent
 
 import pyarrow.parquet
 import pytest
@@ -49,18 +50,18 @@ def run(scheduler: str, python: Path, url: str, folder: Path) -> None:
         "/opt/babelqueue/bin", str(Path(sys.executable).parent)
     )
     assert placed.count(str(folder)) == 2
-    (folder / "example.py").write_text(
-        f'{placed}\nif __name__ == "__main__":\n    ' + "\n    ".join(RUN[scheduler].split("\n"))
-    )
-    (folder / "home").mkdir(exist_ok=True)
+    program = folder / "home/dags/example.py"  # Airflow finds its DAGs there
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text(f'{placed}\nif __name__ == "__main__":\n{indent(RUN[scheduler], "    ")}')
     done = subprocess.run(
-        [str(python), "example.py"],
+        [str(python), str(program)],
         cwd=folder,
         env={
             **{name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"},
             "PYTHONPATH": str(ROOT),
             "ORDERS_URL": url,
             "AIRFLOW_HOME": str(folder / "home"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "DAGSTER_HOME": str(folder / "home"),
         },
         capture_output=True,
