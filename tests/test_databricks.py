@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import venv
 from pathlib import Path
@@ -15,16 +14,6 @@ from tests.test_install import ROOT
 from tests.test_install import run as read_and_write
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-
-SERVERLESS = """
-from pyspark.sql.connect.dataframe import DataFrame
-
-def refused(*_, **__):
-    raise RuntimeError("[NOT_SUPPORTED_WITH_SERVERLESS] PERSIST TABLE is not supported on serverless compute")
-
-DataFrame.persist = DataFrame.cache = refused
-"""
-"""Imported by each Python process as it starts: also by those of Spark, in which foreachBatch runs."""
 
 PROGRAM = """
 import errno, os, sys
@@ -43,6 +32,14 @@ from babelqueue_spark import BabelQueueDataSource, functions as bq
 from babelqueue_spark.worker import Outgoing, Worker
 spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 spark.dataSource.register(BabelQueueDataSource)
+
+def as_on_serverless_compute():
+    from pyspark.sql.connect.dataframe import DataFrame
+    def refused(*_, **__):
+        raise RuntimeError("[NOT_SUPPORTED_WITH_SERVERLESS] PERSIST TABLE is not supported on serverless compute")
+    DataFrame.persist = DataFrame.cache = refused
+
+as_on_serverless_compute()
 try:
     spark.range(1).persist()
 except RuntimeError:
@@ -74,7 +71,10 @@ worker = Worker({"url": url}, journal=folder + "/worker", checkpoint=checkpoint)
 @worker.handler("urn:babel:orders:*")
 def answer(message):
     return Outgoing(job="urn:babel:answers:sent", data=message.data, queue="answers")
-finish(read("copies").writeStream.foreachBatch(worker), "copies")
+def handle(batch, number):  # in a process of the server
+    as_on_serverless_compute()
+    worker(batch, number)
+finish(read("copies").writeStream.foreachBatch(handle), "copies")
 print("answers:", browse("answers").count())
 spark.stop()
 """
@@ -84,10 +84,7 @@ def test_serverless_compute_and_volumes(tmp_path: Path) -> None:
     """Over Spark Connect, without hard links, `persist` and `cache`, by `availableNow` alone."""
     url = f"sqlite:///{tmp_path}/queue.db"
     publish(url, "orders", [*(envelope(n) for n in range(20)), b"bad"])
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site/sitecustomize.py").write_text(SERVERLESS)
-    path = os.pathsep.join([str(tmp_path / "site"), str(ROOT)])
-    said = run(PROGRAM, url, str(tmp_path), PYTHONPATH=path, **CONNECT_ON_A_FREE_PORT)
+    said = run(PROGRAM, url, str(tmp_path), **CONNECT_ON_A_FREE_PORT)
     assert said.splitlines()[-3:] == ["left: 0 copies: 20", "again: 20", "answers: 20"]
 
 
