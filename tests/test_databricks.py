@@ -144,7 +144,7 @@ def test_the_libraries_of_a_runtime(runtime: str, tmp_path: Path) -> None:
         str(tmp_path / "libraries.txt"),
     ]
     done = subprocess.run(
-        [*install, f"{ROOT}[sql,redis,rabbitmq,sqs,servicebus]", "pyspark==4.1.*"],
+        [*install, f"{ROOT}[spark,sql,redis,rabbitmq,sqs,servicebus]", "pyspark==4.1.*"],
         capture_output=True,
         text=True,
         check=False,
