@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -62,6 +63,7 @@ def rows() -> list[Row]:
         written = write_rate(spark, server.url, some, partitions=2)
         spark.stop()
         pushed = bare_push(redis, some)
+        claimed, acknowledged = claim_and_acknowledge(server.url, redis, some)
         work = "Redis to DataFrame, local[2]"
         return [
             row(work, streamed, "SDK pop and ack", sdk_loop(server.url, some), 30),
@@ -71,6 +73,8 @@ def rows() -> list[Row]:
             row(f"{work}, {MESSAGES:,} queued", streamed, f"the same, {FEW:,} queued", few, 0.8),
             row(f"{work}, {QUEUES} queues", spread, "one queue", streamed, 0.77),
             row(f"worker memory, MiB, {FEW:,} queued", memory_of_few, f"{MESSAGES:,} queued", memory, 0.8),
+            row("Redis claim", claimed, "bare variadic RPUSH", pushed, None),
+            row("Redis acknowledge", acknowledged, "bare variadic RPUSH", pushed, None),
             row(
                 f"Redis acknowledge behind {FOREIGN:,} foreign claims",
                 acknowledge(server.url, redis, some, foreign=FOREIGN),
@@ -154,6 +158,29 @@ def publish(url: str, bodies: list[bytes]) -> float:
                 binding.publish("published", batch, idempotency_key=f"{os.urandom(8).hex()}-{number}")
 
         return rate(len(bodies), run)
+
+
+def claim_and_acknowledge(
+    url: str, redis: client.Redis, bodies: list[bytes], rounds: int = 3
+) -> tuple[float, float]:
+    """Messages a second that one reader claims, and acknowledges, as many at a time as a reader task."""
+    claims: list[Any] = []
+    claimed, acknowledged = [], []
+    with write_options({"url": url}).binding() as reader:
+
+        def claim() -> None:
+            while (batch := reader.claim("claimed", reader.capabilities.claim_batch, 1 << 30)).num_rows:
+                claims.append(batch)
+
+        def acknowledge() -> None:
+            while claims:
+                reader.acknowledge("claimed", claims.pop(0))
+
+        for _ in range(rounds):
+            push(redis, "claimed", bodies)
+            claimed.append(rate(len(bodies), claim, repeats=1))
+            acknowledged.append(rate(len(bodies), acknowledge, repeats=1))
+    return median(claimed), median(acknowledged)
 
 
 def acknowledge(url: str, redis: client.Redis, bodies: list[bytes], *, foreign: int) -> float:

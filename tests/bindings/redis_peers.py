@@ -12,10 +12,11 @@ import pytest
 from babelqueue.redis_transport import RedisTransport
 from redis import Redis
 
-from babelqueue_spark.bindings.batches import OUTGOING
+from babelqueue_spark.bindings.batches import OUTGOING, deliveries
 from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.redis import RedisBinding
 from babelqueue_spark.bindings.redis import client as redis_client
+from babelqueue_spark.bindings.redis.frames import unframe
 from tests.servers import RedisServer
 
 NO_LIMIT = 1 << 40
@@ -67,6 +68,44 @@ def envelope(number: int, **members: Any) -> bytes:
         ensure_ascii=False,
         separators=(",", ":"),
     ).encode()
+
+
+def claims_of(client: Redis, queue: str) -> list[tuple[bytes, float, list[bytes]]]:
+    """Token, second in which it lapses, and unsettled messages of each claim of ours; none is without list."""
+    found = []
+    for token, lapses in client.zrange(f"{queue}:processing:claims", 0, -1, withscores=True):
+        stored = client.lrange(f"{queue}:processing:{token.decode()}", 0, -1)
+        assert stored
+        assert stored[0] != token
+        found.append((token, lapses, [value for value in stored if value != token]))
+    lists = [key for key in client.keys(f"{queue}:processing:*") if len(key.rpartition(b":")[2]) == 32]
+    assert len(lists) == len(found)
+    return found
+
+
+def in_flight(client: Redis, queue: str) -> list[bytes]:
+    """The messages in our claims, sorted."""
+    return sorted(value for _, _, stored in claims_of(client, queue) for value in stored)
+
+
+def former_claim(client: Redis, queue: str, lapses: float) -> pa.RecordBatch:
+    """All that is ready, as the former release claimed it: element by element, in the keys of the SDK."""
+    stored = client.lrange(queue, 0, -1)
+    client.delete(queue)
+    client.rpush(f"{queue}:processing", *stored)
+    tokens = [b"%016x%016x" % (0xFEDC, number + 1) for number in range(len(stored))]
+    pairs = list(zip(tokens, stored, strict=True))
+    client.zadd(f"{queue}:processing:deadlines", {b"%b:%b" % pair: lapses for pair in pairs})
+    opened = [unframe(element) for element in stored]
+    return deliveries(
+        len(stored),
+        body=[body for body, _ in opened],
+        headers=[list(headers.items()) or None for _, headers in opened],
+        receipt=[
+            token if body == element else b"%b:%b" % (token, element)
+            for (token, element), (body, _) in zip(pairs, opened, strict=True)
+        ],
+    )
 
 
 def outgoing(

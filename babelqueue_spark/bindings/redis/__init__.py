@@ -7,7 +7,8 @@ Connection string: `redis://[user:password@]host:port/db`, `rediss://` for TLS. 
 
 Features:
     claim: in bulk, one script for every 2 000 messages
-    a reader dies: its claims come back after `visibilityTimeout` (90 s), to the tail of the queue, unchanged
+    a reader dies: its claims come back after `visibilityTimeout` (90 s), to the tail of the queue, unchanged,
+        by another reader of the connector or the job `recover`
     receipts: durable: another process may acknowledge
     order: as published, for one reader task
     delay: whole seconds (rounded up) after the second that has begun, as in the SDKs: up to one second short;

@@ -13,6 +13,7 @@ from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilit
 from babelqueue_spark.bindings.redis.client import RedisClient
 from babelqueue_spark.bindings.redis.layouts import SCRIPT_MESSAGES, DefaultLayout, LaravelLayout, parts
 from babelqueue_spark.bindings.redis.options import RedisOptions
+from babelqueue_spark.errors import BrokerError
 
 
 class RedisBinding(Binding):
@@ -37,7 +38,8 @@ class RedisBinding(Binding):
         options = RedisOptions.parse(config)
         self._client = RedisClient(options)
         self.silence_limit = options.silence_limit
-        self.layout = (LaravelLayout if options.laravel else DefaultLayout)(self._client, options)
+        layout = LaravelLayout if options.laravel else DefaultLayout
+        self.layout: DefaultLayout | LaravelLayout = layout(self._client, options)
         self.capabilities = replace(self.capabilities, headers=self.layout.headers)
         # Deadlines are whole seconds, counted from the second that has begun. A lease of 0 would be none.
         self.lease = math.inf if options.visibility is None else max(0.001, options.visibility - 1.0)
@@ -60,13 +62,21 @@ class RedisBinding(Binding):
         return pa.concat_batches(batches) if batches else empty_deliveries()
 
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
-        """True where the deadline member (Laravel: the reserved member) still existed."""
+        """True where the claim (Laravel: the reserved member) still had the message."""
         return self.layout.acknowledge(queue, deliveries)
 
     def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
         """To the head of the queue, in their order."""
         for part in reversed(list(parts(deliveries))):
             self.layout.settle(queue, part, give_back=True)
+
+    def recover(self, queue: str) -> int:
+        """Return lapsed claims to the queue, as every claim does first; how many messages."""
+        if isinstance(self.layout, LaravelLayout):
+            raise BrokerError(
+                f"{self.title}: queue '{queue}': Laravel's workers return lapsed claims: start one of them"
+            )
+        return self.layout.recover(queue)
 
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         """By one script where there is a key, else by several of bounded size."""

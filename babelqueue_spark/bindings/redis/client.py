@@ -19,16 +19,18 @@ from babelqueue_spark.bindings.clocks import ServerClock
 from babelqueue_spark.bindings.redis.options import RedisOptions
 
 _SCRIPTS = {
-    "backlog": ("clock", "backlog"),
     "browse": ("common", "browse"),
-    "default_claim": ("clock", "common", "processing", "default_claim"),
-    "default_settle": ("common", "processing", "default_settle"),
-    "default_settle_runs": ("common", "processing", "default_settle_runs"),
+    "default_backlog": ("clock", "common", "claims", "default_backlog"),
+    "default_claim": ("clock", "common", "processing", "claims", "default_claim"),
     "default_publish": ("clock", "common", "default_publish"),
     "default_reclaim": ("clock", "common", "processing", "default_reclaim"),
+    "default_recover": ("clock", "common", "processing", "claims", "default_recover"),
+    "default_settle": ("common", "processing", "default_settle"),
+    "default_settle_claims": ("common", "claims", "default_settle_claims"),
+    "laravel_backlog": ("clock", "laravel_backlog"),
     "laravel_claim": ("clock", "common", "laravel_claim"),
-    "laravel_settle": ("common", "laravel_settle"),
     "laravel_publish": ("clock", "common", "laravel_publish"),
+    "laravel_settle": ("common", "laravel_settle"),
 }
 
 # A class where redis-py has one, and the code by which an error inside a script is known.

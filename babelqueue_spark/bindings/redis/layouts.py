@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,17 +17,23 @@ from babelqueue_spark.bindings.batches import deliveries
 from babelqueue_spark.bindings.redis.client import RedisClient
 from babelqueue_spark.bindings.redis.frames import SENTINEL, frame, unframe
 from babelqueue_spark.bindings.redis.options import RedisOptions
+from babelqueue_spark.bindings.redis.receipts import (
+    TOKEN_BYTES,
+    are_ours,
+    digest,
+    framed,
+    identity,
+    members,
+    receipts_of,
+    runs_of,
+)
 
 KEY_SECONDS = 7 * 24 * 3600
 MIGRATION_LIMIT = 10_000
-TOKEN_BYTES = 32
 
 # What one script takes: other clients wait for it, and larger ones cost more a message.
 SCRIPT_MESSAGES = 2_000
 SCRIPT_BYTES = 32 * 1024 * 1024
-
-# Shorter runs of claims are acknowledged one message at a time.
-SHORTEST_RUN = 100
 
 
 class Layout(ABC):
@@ -48,7 +52,11 @@ class Layout(ABC):
 
     @abstractmethod
     def claims(self, queue: str) -> str:
-        """The sorted set of claims, by the second in which they lapse."""
+        """The sorted set of our claims, by the second in which they lapse."""
+
+    @abstractmethod
+    def backlog(self, queue: str) -> int:
+        """Messages that are ready, due or lapsed."""
 
     @abstractmethod
     def claim(self, queue: str, messages: int, max_bytes: int, least: int) -> pa.RecordBatch:
@@ -74,11 +82,6 @@ class Layout(ABC):
         """The sorted set of delayed messages, by the second in which they are due."""
         return f"{self.ready(queue)}:delayed"
 
-    def backlog(self, queue: str) -> int:
-        """Messages that are ready, due or lapsed."""
-        keys = [self.ready(queue), self.delayed(queue), self.claims(queue)]
-        return int(self._client.run("backlog", keys, [int(self._recovers)]))
-
     def acknowledge(self, queue: str, claimed: pa.RecordBatch) -> pa.BooleanArray:
         """Remove claimed messages; true where we still held them."""
         masks = [self.settle(queue, part, give_back=False) for part in parts(claimed)]
@@ -90,10 +93,6 @@ class Layout(ABC):
             "browse", [self.ready(queue)], [offset, SCRIPT_MESSAGES, SCRIPT_BYTES]
         )
         return stored
-
-    @property
-    def _recovers(self) -> bool:
-        return True
 
     def _lease(self) -> str:
         return "+inf" if self._options.visibility is None else str(self._options.visibility)
@@ -112,7 +111,7 @@ class Layout(ABC):
 
 
 class DefaultLayout(Layout):
-    """Lists `<queue>` and `<queue>:processing`, deadlines in `<queue>:processing:deadlines`."""
+    """As the SDKs, but for our claims: a list `<queue>:processing:<token>` each, and one deadline."""
 
     headers = True
 
@@ -121,25 +120,38 @@ class DefaultLayout(Layout):
         return queue
 
     def processing(self, queue: str) -> str:
-        """The list of messages in flight."""
+        """The list of messages that other clients have in flight."""
         return f"{queue}:processing"
 
-    def claims(self, queue: str) -> str:
-        """Members are `<32 characters>:<stored element>`."""
+    def deadlines(self, queue: str) -> str:
+        """The sorted set of the SDK's claims; members are `<32 characters>:<stored element>`."""
         return f"{self.processing(queue)}:deadlines"
 
+    def claims(self, queue: str) -> str:
+        """Members are tokens."""
+        return f"{self.processing(queue)}:claims"
+
+    def claimed(self, queue: str, token: str) -> str:
+        """The list of the messages of one of our claims."""
+        return f"{self.processing(queue)}:{token}"
+
+    def backlog(self, queue: str) -> int:
+        """Messages that are ready, due or lapsed; of a lapsed claim also what was settled in its midst."""
+        keys = [self.ready(queue), self.delayed(queue), *self._in_flight(queue)]
+        return int(self._client.run("default_backlog", keys, []))
+
     def claim(self, queue: str, messages: int, max_bytes: int, least: int) -> pa.RecordBatch:
-        """Deliveries whose receipts are tokens, or whole deadline members where the element was a frame."""
+        """Deliveries whose receipts are token and index."""
         if self._options.reclaim_idle is not None:
             self.reclaim(queue, self._options.reclaim_idle)
-        token = secrets.token_hex(8).encode()
+        token = secrets.token_bytes(TOKEN_BYTES)
+        keys = [self.ready(queue), self.delayed(queue), *self._in_flight(queue)]
         stored = self._client.run(
             "default_claim",
-            [self.ready(queue), self.processing(queue), self.claims(queue), self.delayed(queue)],
-            [self._lease(), token, messages, max_bytes, least, self.migration_limit],
+            [*keys, self.claimed(queue, token.hex())],
+            [self._lease(), token.hex(), messages, max_bytes, least, self.migration_limit],
         )
-        tokens = [b"%b%016x" % (token, i) for i in range(1, len(stored) + 1)]
-        return self.received(stored, pa.array(tokens, pa.binary()))
+        return self.received(stored, receipts_of(token, len(stored)))
 
     def received(self, stored: list[bytes], receipts: pa.Array | None = None) -> pa.RecordBatch:
         """Bodies and headers out of frames; bare elements as they are."""
@@ -151,36 +163,51 @@ class DefaultLayout(Layout):
         for row, element in enumerate(stored):
             opened[row], headers[row] = unframe(element)
             if tokens is not None and opened[row] != element:
-                tokens[row] += b":" + element
+                tokens[row] = framed(tokens[row], element)
         pairs = [list(entry.items()) or None for entry in headers]
         return deliveries(len(stored), body=opened, receipt=tokens, headers=pairs)
 
     def acknowledge(self, queue: str, claimed: pa.RecordBatch) -> pa.BooleanArray:
-        """Long runs of claims by their ends, the rest member by member."""
-        rest = np.ones(claimed.num_rows, np.bool_)
-        for first, end in self._acknowledge_runs(queue, claimed):
-            rest[first:end] = False
-        if not rest.any():
-            return pa.array(~rest)
-        rows = pa.array(rest)
-        singly = super().acknowledge(queue, claimed.filter(rows))
-        return pc.replace_with_mask(pa.array(~rest), rows, singly)
+        """Our claims by their runs, whatever their size; those of the former layout message by message."""
+        return _by_form(
+            claimed,
+            lambda ours: self._settle_claims(queue, ours, give_back=False),
+            lambda former: super(DefaultLayout, self).acknowledge(queue, former),
+        )
 
     def settle(self, queue: str, claimed: pa.RecordBatch, *, give_back: bool) -> pa.BooleanArray:
-        """By deadline member: whoever still has it holds the message."""
-        keys = [self.processing(queue), self.claims(queue)] + [self.ready(queue)] * give_back
-        return _mask(self._client.run("default_settle", keys, _members(claimed)))
+        """Whoever still has the message in its claim, or the deadline member, holds it."""
+        return _by_form(
+            claimed,
+            lambda ours: self._settle_claims(queue, ours, give_back=give_back),
+            lambda former: self._settle_members(queue, former, give_back=give_back),
+        )
 
-    def _acknowledge_runs(self, queue: str, claimed: pa.RecordBatch) -> list[tuple[int, int]]:
-        """The rows, from and up to, that were acknowledged as runs."""
-        runs = [run for run in _runs(claimed.column("receipt")) if run[1] - run[0] >= SHORTEST_RUN]
-        if not runs:
-            return []
-        args = []
-        for first, end in runs:
-            args += [end - first, *_members(claimed.take([first, end - 1]))]
-        digits = self._client.run("default_settle_runs", [self.processing(queue), self.claims(queue)], args)
-        return [run for run, digit in zip(runs, digits, strict=True) if digit == ord("1")]
+    def recover(self, queue: str) -> int:
+        """Return lapsed claims to the queue, ours and the SDK's; how many messages."""
+        keys = [self.ready(queue), *self._in_flight(queue)]
+        recovered = 0
+        while moved := int(self._client.run("default_recover", keys, [self.migration_limit])):
+            recovered += moved
+        return recovered
+
+    def _in_flight(self, queue: str) -> list[str]:
+        return [self.processing(queue), self.deadlines(queue), self.claims(queue)]
+
+    def _settle_claims(self, queue: str, claimed: pa.RecordBatch, *, give_back: bool) -> pa.BooleanArray:
+        keys = [self.processing(queue), self.claims(queue)] + [self.ready(queue)] * give_back
+        runs = list(runs_of(claimed.column("receipt")))
+        answers: list[bytes] = []
+        for start in range(0, len(runs), SCRIPT_MESSAGES):
+            args = [word for run in runs[start : start + SCRIPT_MESSAGES] for word in run]
+            answers += self._client.run("default_settle_claims", keys, args)
+        sizes = (first - last + 1 for _, first, last in runs)
+        digits = (one * (size // len(one)) for one, size in zip(answers, sizes, strict=True))
+        return _mask(b"".join(digits))
+
+    def _settle_members(self, queue: str, claimed: pa.RecordBatch, *, give_back: bool) -> pa.BooleanArray:
+        keys = [self.processing(queue), self.deadlines(queue)] + [self.ready(queue)] * give_back
+        return _mask(self._client.run("default_settle", keys, members(claimed)))
 
     def publish(self, queue: str, messages: pa.RecordBatch, idempotency_key: str | None) -> int:
         """Bodies, in a frame where they have headers."""
@@ -200,11 +227,13 @@ class DefaultLayout(Layout):
     def identities(self, claimed: pa.RecordBatch) -> list[str]:
         """A digest of the stored element."""
         pairs = zip(_values(claimed.column("body")), claimed.column("receipt").to_pylist(), strict=True)
-        return [_digest((receipt or b"")[TOKEN_BYTES + 1 :] or body) for body, receipt in pairs]
+        return [identity(body, receipt or b"") for body, receipt in pairs]
 
     def unowned(self, queue: str) -> int:
         """Messages in flight without a deadline, which only the program that took them can settle."""
-        in_flight, claimed = self._client.ask(("LLEN", self.processing(queue)), ("ZCARD", self.claims(queue)))
+        in_flight, claimed = self._client.ask(
+            ("LLEN", self.processing(queue)), ("ZCARD", self.deadlines(queue))
+        )
         return max(0, int(in_flight) - int(claimed))
 
     def reclaim(self, queue: str, idle: float) -> int:
@@ -213,7 +242,7 @@ class DefaultLayout(Layout):
         return int(
             self._client.run(
                 "default_reclaim",
-                [queue, processing, self.claims(queue), f"{processing}:seen", f"{processing}:looked"],
+                [queue, processing, self.deadlines(queue), f"{processing}:seen", f"{processing}:looked"],
                 [idle, max(1, math.floor(idle / 10))],
             )
         )
@@ -224,10 +253,6 @@ class LaravelLayout(Layout):
 
     headers = False
 
-    @property
-    def _recovers(self) -> bool:
-        return self._options.visibility is not None
-
     def ready(self, queue: str) -> str:
         """The queue's name behind the prefix."""
         return self._options.prefix + queue
@@ -235,6 +260,11 @@ class LaravelLayout(Layout):
     def claims(self, queue: str) -> str:
         """Members are bodies with `attempts` one higher, as cjson writes them."""
         return f"{self.ready(queue)}:reserved"
+
+    def backlog(self, queue: str) -> int:
+        """Messages that are ready, due or lapsed."""
+        keys = [self.ready(queue), self.delayed(queue), self.claims(queue)]
+        return int(self._client.run("laravel_backlog", keys, [int(self._recovers)]))
 
     def claim(self, queue: str, messages: int, max_bytes: int, least: int) -> pa.RecordBatch:
         """Deliveries whose receipts are reserved members, empty where that is the body itself."""
@@ -284,7 +314,11 @@ class LaravelLayout(Layout):
 
     def identities(self, claimed: pa.RecordBatch) -> list[str]:
         """A digest of what cjson keeps of the body, without `attempts`: so a lapsed claim comes back."""
-        return [_digest(_canonical(body)) for body in _values(claimed.column("body"))]
+        return [digest(_canonical(body)) for body in _values(claimed.column("body"))]
+
+    @property
+    def _recovers(self) -> bool:
+        return self._options.visibility is not None
 
     def _notify(self, queue: str) -> str:
         return f"{self.ready(queue)}:notify"
@@ -302,25 +336,18 @@ def parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start)
 
 
-def _runs(receipts: pa.Array) -> Iterator[tuple[int, int]]:
-    """The rows, from and up to, whose tokens one script gave out one after the other."""
-    text = b"".join(_values(pc.binary_slice(receipts, 0, TOKEN_BYTES)))
-    tokens = np.frombuffer(text, np.uint8).reshape(-1, TOKEN_BYTES)
-    digits = tokens[:, -8:].astype(np.int64)
-    digits -= np.where(digits > ord("9"), ord("a") - 10, ord("0"))
-    number = digits @ (16 ** np.arange(7, -1, -1))
-    word = tokens.view(np.uint64)[:, :3]
-    broken = (word[1:] != word[:-1]).any(axis=1) | (np.diff(number) != 1)
-    edges = [0, *(np.flatnonzero(broken) + 1).tolist(), len(tokens)]
-    yield from pairwise(edges)
-
-
-def _members(claimed: pa.RecordBatch) -> list[bytes]:
-    """The deadline members of claims in the default layout."""
-    receipts = claimed.column("receipt")
-    whole = pc.greater(pc.binary_length(receipts), TOKEN_BYTES)
-    joined = pc.binary_join_element_wise(receipts, claimed.column("body"), b":")
-    return _values(pc.if_else(whole, receipts, joined))
+def _by_form(
+    claimed: pa.RecordBatch,
+    settle: Callable[[pa.RecordBatch], pa.BooleanArray],
+    settle_former: Callable[[pa.RecordBatch], pa.BooleanArray],
+) -> pa.BooleanArray:
+    """The answers of two functions, for the rows with receipts of ours and those of the former layout."""
+    ours = are_ours(claimed.column("receipt"))
+    if ours.true_count == len(ours):
+        return settle(claimed)
+    former = pc.invert(ours)
+    answers = pc.replace_with_mask(ours, former, settle_former(claimed.filter(former)))
+    return pc.replace_with_mask(answers, ours, settle(claimed.filter(ours)))
 
 
 def _values(column: pa.Array) -> list[bytes]:
@@ -330,10 +357,6 @@ def _values(column: pa.Array) -> list[bytes]:
 
 def _mask(digits: bytes) -> pa.BooleanArray:
     return pa.array(np.frombuffer(digits, np.uint8) == ord("1"))
-
-
-def _digest(value: bytes) -> str:
-    return hashlib.blake2b(value, digest_size=16).hexdigest()
 
 
 def _canonical(body: bytes) -> bytes:

@@ -1,4 +1,5 @@
--- The `:processing` list of the default layout. A deadline member is `<32 characters>:<value>`.
+-- The `:processing` list of other clients, and of our former release. A deadline member is
+-- `<32 characters>:<value>`.
 
 local function value_of(member)
     return string.sub(member, 34)
@@ -62,4 +63,17 @@ local function remove(list, values)
         end
     end
     return removed
+end
+
+-- Moves the messages of lapsed claims to the tail of `ready`; returns how many.
+local function recover_values(deadlines, processing, second, limit, ready)
+    return #move_due(deadlines, second, limit, function(members)
+        local values = {}
+        for _, member in ipairs(members) do
+            if #member >= 33 and string.byte(member, 33) == 58 then
+                values[#values + 1] = value_of(member)
+            end
+        end
+        return remove(processing, values)
+    end, ready)
 end

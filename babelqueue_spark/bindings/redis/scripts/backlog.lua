@@ -1,6 +1,0 @@
--- KEYS: ready, delayed, sorted set of claims
--- ARGV: count lapsed claims ('1')
-local ready, delayed, claims = unpack(KEYS)
-local second = math.floor(now())
-local lapsed = ARGV[1] == '1' and redis.call('zcount', claims, '-inf', second) or 0
-return redis.call('llen', ready) + redis.call('zcount', delayed, '-inf', second) + lapsed

@@ -1,0 +1,46 @@
+"""Return what dead readers had claimed from Redis to its queue, where no reader is left to do it.
+
+    babelqueue-spark recover --url redis://localhost:6379/0 --queue orders
+    babelqueue-spark recover --url env:ORDERS_URL --queue orders,mails
+
+On Redis, a reader of the connector has its claims in keys of its own, which the consumers of the SDKs do
+not know. A streaming query returns lapsed ones by itself. Run this job where only other consumers still
+read the queue, once `visibilityTimeout` is over. Messages go to the tail of their queue, unchanged. Claims
+that have not lapsed stay, and so do those of readers without a visibility timeout. The job runs without
+Spark. On other brokers there is nothing to recover.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from rich.console import Console
+
+from babelqueue_spark.errors import OptionError
+from babelqueue_spark.jobs.command import Arguments, job, printable
+from babelqueue_spark.options import read_options
+
+
+@job
+def main(arguments: list[str] | None = None) -> int:
+    """Run the job; returns the exit code."""
+    given = parse(arguments)
+    options = read_options({"url": given.url, "queue": given.queue, **dict(given.option)})
+    if options.broker != "redis":
+        raise OptionError(f"broker '{options.broker}' returns lapsed claims by itself: run no job for it")
+    from babelqueue_spark.bindings.redis import RedisBinding
+
+    console = Console(soft_wrap=True)
+    with options.binding() as binding:
+        assert isinstance(binding, RedisBinding)
+        for queue in options.queue:
+            line = f"{printable(queue)}: {binding.recover(queue)} messages returned"
+            console.print(line, markup=False, highlight=False)
+    return 0
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; exits with 2 when it is wrong."""
+    parser = Arguments("recover", __doc__)
+    parser.add_broker(queue="one queue, or several with commas")
+    return parser.parse_args(arguments)
