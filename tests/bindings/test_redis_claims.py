@@ -85,6 +85,38 @@ class TestKeys:
         assert redis.keys(f"{queue}*") == []
 
 
+class TestBytes:
+    def test_what_was_claimed_beyond_the_bytes_goes_back_in_its_order(
+        self, reader: RedisBinding, redis: Redis, queue: str
+    ) -> None:
+        """Large messages behind small ones, which make the script expect small ones only."""
+        sent = numbered(1_000) + numbered(5, size=200_000) + numbered(20_000)
+        reader.publish(queue, outgoing(sent))
+        first = reader.claim(queue, 1_500, 500_000)
+        assert bodies(first) == sent[:1_002]
+        assert redis.lrange(queue, 0, -1) == sent[1_002:]
+        assert reader.acknowledge(queue, first).true_count == 1_002
+        assert redis.keys(f"{queue}*") == [queue.encode()]
+
+    def test_large_messages_are_not_copied_unread(
+        self, reader: RedisBinding, redis: Redis, queue: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        given_back = []
+        monkeypatch.setattr(RedisBinding, "release", lambda *_: given_back.append(1))
+        sent = numbered(400) + numbered(30, size=1 << 20) + numbered(30_000)
+        reader.publish(queue, outgoing(sent))
+        assert bodies(reader.claim(queue, 2_000, 8 << 20)) == sent[:407]
+        assert not given_back
+
+    def test_a_user_without_rights_to_copy_reads(self, queue: str) -> None:
+        with RedisServer() as server, binding(server) as writer, Redis(port=server.port) as admin:
+            writer.publish(queue, outgoing(numbered(10)))
+            admin.execute_command("ACL", "SETUSER", "default", "-sort", "-memory")
+            claimed = writer.claim(queue, 10, NO_LIMIT)
+            assert bodies(claimed) == numbered(10)
+            assert writer.acknowledge(queue, claimed).true_count == 10
+
+
 class TestParts:
     @pytest.mark.parametrize("picked", [[0], [5], [2, 3], [5, 0], [4, 2, 0], [0, 1, 2, 4, 5], [3, 3]])
     def test_what_is_acknowledged_singly_does_not_come_back(

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from babelqueue_spark.bindings.batches import empty_deliveries, total_bytes
+from babelqueue_spark.bindings.batches import empty_deliveries, fitting, total_bytes
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
 from babelqueue_spark.bindings.redis.client import RedisClient
 from babelqueue_spark.bindings.redis.layouts import SCRIPT_MESSAGES, DefaultLayout, LaravelLayout, parts
@@ -53,13 +54,23 @@ class RedisBinding(Binding):
         batches: list[pa.RecordBatch] = []
         while messages > 0 and max_bytes > 0:
             asked = min(messages, SCRIPT_MESSAGES)
-            batch = self.layout.claim(queue, asked, max_bytes, least=0 if batches else 1)
+            batch = self._claim(queue, asked, max_bytes, least=0 if batches else 1)
             batches.append(batch)
             messages -= asked
             max_bytes -= total_bytes(batch)
             if batch.num_rows < asked:
                 break
         return pa.concat_batches(batches) if batches else empty_deliveries()
+
+    def _claim(self, queue: str, messages: int, max_bytes: int, least: int) -> pa.RecordBatch:
+        """By one script, without what it took beyond the bytes."""
+        batch = self.layout.claim(queue, messages, max_bytes, least)
+        if total_bytes(batch) <= max_bytes:
+            return batch
+        sizes = pc.binary_length(batch.column("body")).to_pylist()
+        kept = fitting(sizes, max_bytes, least=least)
+        self._give_back(lambda: self.release(queue, batch.slice(kept)), batch.num_rows - kept)
+        return batch.slice(0, kept)
 
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
         """True where the claim (Laravel: the reserved member) still had the message."""

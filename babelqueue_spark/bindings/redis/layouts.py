@@ -141,16 +141,16 @@ class DefaultLayout(Layout):
         return int(self._client.run("default_backlog", keys, []))
 
     def claim(self, queue: str, messages: int, max_bytes: int, least: int) -> pa.RecordBatch:
-        """Deliveries whose receipts are token and index."""
+        """Deliveries whose receipts are token and index; more than `max_bytes` where they were misjudged."""
         if self._options.reclaim_idle is not None:
             self.reclaim(queue, self._options.reclaim_idle)
         token = secrets.token_bytes(TOKEN_BYTES)
         keys = [self.ready(queue), self.delayed(queue), *self._in_flight(queue)]
-        stored = self._client.run(
-            "default_claim",
-            [*keys, self.claimed(queue, token.hex())],
-            [self._lease(), token.hex(), messages, max_bytes, least, self.migration_limit],
-        )
+        claimed = self.claimed(queue, token.hex())
+        args = [self._lease(), token.hex(), messages, max_bytes, least, self.migration_limit]
+        if not self._client.run("default_claim", [*keys, claimed], args):
+            return self.received([])
+        [stored] = self._client.ask(("LRANGE", claimed, 0, -1))
         return self.received(stored, receipts_of(token, len(stored)))
 
     def received(self, stored: list[bytes], receipts: pa.Array | None = None) -> pa.RecordBatch:
