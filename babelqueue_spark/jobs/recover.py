@@ -14,10 +14,8 @@ from __future__ import annotations
 
 import argparse
 
-from rich.console import Console
-
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.jobs.command import Arguments, job, printable
+from babelqueue_spark.jobs.command import Arguments, job, new_console, printable
 from babelqueue_spark.options import read_options
 
 
@@ -30,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
         raise OptionError(f"broker '{options.broker}' returns lapsed claims by itself: run no job for it")
     from babelqueue_spark.bindings.redis import RedisBinding
 
-    console = Console(soft_wrap=True)
+    console = new_console(soft_wrap=True)
     with options.binding() as binding:
         assert isinstance(binding, RedisBinding)
         for queue in options.queue:
@@ -39,8 +37,13 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line; exits with 2 when it is wrong."""
+def command_line() -> Arguments:
+    """Make the parser of the command line."""
     parser = Arguments("recover", __doc__)
     parser.add_broker(queue="one queue, or several with commas")
-    return parser.parse_args(arguments)
+    return parser
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; exits with 2 when it is wrong."""
+    return command_line().parse_args(arguments)
