@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from babelqueue_spark.envelope.columns import DEAD_LETTER_TYPE, ENVELOPE_SCHEMA, META_TYPE, TIMESTAMP
+from babelqueue_spark.envelope.columns import DEAD_LETTER_TYPE, META_TYPE, TIMESTAMP, envelope_schema
 from babelqueue_spark.envelope.jsontext import MAX_DEPTH, is_utf8
-from babelqueue_spark.envelope.scan import cut, octets_of, places, slices, suspects
+from babelqueue_spark.envelope.scan import beyond_limits, cut, no_values, octets_of, places, raws_of, slices
 from babelqueue_spark.envelope.texts import NEEDS_ESCAPE, must_escape
+from babelqueue_spark.envelope.typed import payloads
 
 #: The text around the fields: job, trace_id, data, id, queue, lang, created_at, attempts.
 _FRAME = (
@@ -60,6 +61,7 @@ _TIME_DIGITS = 13
 _PLACE_VALUES = 10 ** np.arange(_TIME_DIGITS - 1, -1, -1, dtype=np.int64)
 _BLANK_OR_QUOTE = np.isin(np.arange(256), [ord(" "), ord('"')])
 _NO_TEXTS = pa.nulls(0, pa.string())
+_TEXT = pa.string()
 
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
@@ -73,21 +75,24 @@ class Canonical(NamedTuple):
     rows: Rows
     """the rows of the canonical and acceptable bodies, ascending"""
     columns: Any
-    """their fields, a RecordBatch of ENVELOPE_SCHEMA"""
+    """their fields, a RecordBatch of `envelope_schema`"""
 
 
-def read(bodies: Any) -> Canonical:
-    """Decode the canonical and acceptable envelopes among `bodies`, a binary array."""
-    parts = [(start, *_read_slice(part)) for start, part in slices(bodies)]
+def read(bodies: Any, data_type: Any = _TEXT) -> Canonical:
+    """Decode the canonical and acceptable envelopes among `bodies`, a binary array.
+
+    `data` is parsed once: into its type, or, where that is text, to see that it is JSON.
+    """
+    parts = [(start, *_read_slice(part, data_type)) for start, part in slices(bodies)]
     found = [(start + rows, leaves) for start, rows, leaves in parts if len(rows)]
     if not found:
-        return Canonical(np.empty(0, np.intp), pa.RecordBatch.from_pylist([], ENVELOPE_SCHEMA))
+        return Canonical(np.empty(0, np.intp), pa.RecordBatch.from_pylist([], envelope_schema(data_type)))
     all_rows, all_leaves = zip(*found, strict=True)
     columns = [pa.concat_arrays(leaf) for leaf in zip(*all_leaves, strict=True)]
     return Canonical(np.concatenate(all_rows), _batch(columns))
 
 
-def _read_slice(part: Any) -> tuple[Rows, list[Any]]:
+def _read_slice(part: Any, data_type: Any) -> tuple[Rows, list[Any]]:
     """The rows that can be read, and their columns with the structs taken apart."""
     octets, bounds = octets_of(part)
     rows, cuts = _cut(octets, bounds)
@@ -99,10 +104,23 @@ def _read_slice(part: Any) -> tuple[Rows, list[Any]]:
     fine = (times <= 9).all(axis=0) & (times[0] > 0) & (attempts <= 9)
     fine &= _framed(pieces) & _named(octets, cuts) & _plain(strings)
     fine &= _objects(octets, cuts, data) & _utf8(part, rows)
-    leaves = [*strings, data, pa.array(_PLACE_VALUES @ times), pa.array(attempts.astype(np.int32))]
-    if not fine.all():
-        rows, leaves = rows[fine], [leaf.filter(pa.array(fine)) for leaf in leaves]
-    return rows, leaves
+    leaves = [*strings, pa.array(_PLACE_VALUES @ times), pa.array(attempts.astype(np.int32)), data]
+    rows, (*leaves, data) = _only(fine, rows, leaves)
+    column, unsound = _payloads(data, data_type)
+    return _only(~np.isin(np.arange(len(rows)), unsound), rows, [*leaves, column])
+
+
+def _payloads(data: Any, data_type: Any) -> tuple[Any, list[int]]:
+    """The texts `data` as a column of their type, and the rows that are not JSON."""
+    if data_type == _TEXT:
+        return data.view(_TEXT), no_values(data)
+    return payloads(raws_of(data), data_type)
+
+
+def _only(wanted: Mask, rows: Rows, leaves: list[Any]) -> tuple[Rows, list[Any]]:
+    if wanted.all():
+        return rows, leaves
+    return rows[wanted], [leaf.filter(pa.array(wanted)) for leaf in leaves]
 
 
 def _cut(octets: Octets, bounds: Places) -> tuple[Rows, Places]:
@@ -164,9 +182,9 @@ def _plain(strings: list[Any]) -> Mask:
 
 
 def _objects(octets: Octets, cuts: Places, data: Any) -> Mask:
-    """Which of the texts `data` are JSON objects without limits broken."""
+    """Which of the texts `data` are objects within the limits, if they are JSON."""
     fine: Mask = (octets[cuts[_DATA]] == ord("{")) & (octets[cuts[_DATA + 1] - 1] == ord("}"))
-    fine[suspects(data, MAX_DEPTH - 1)] = False
+    fine[beyond_limits(data, MAX_DEPTH - 1)] = False
     return fine
 
 
@@ -179,8 +197,8 @@ def _utf8(bodies: Any, rows: Rows) -> Mask:
 
 
 def _batch(leaves: list[Any]) -> Any:
-    *texts, created_at, attempts = leaves
-    job, trace_id, message_id, queue, lang, data = (text.view(pa.string()) for text in texts)
+    *texts, created_at, attempts, data = leaves
+    job, trace_id, message_id, queue, lang = (text.view(_TEXT) for text in texts)
     count = len(job)
     version = pa.repeat(pa.scalar(1, pa.int32()), count)
     extra = pa.MapArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count + 1), _NO_TEXTS, _NO_TEXTS)
@@ -194,4 +212,4 @@ def _batch(leaves: list[Any]) -> Any:
         pa.nulls(count, DEAD_LETTER_TYPE),
         pa.nulls(count, pa.string()),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=ENVELOPE_SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=envelope_schema(data.type))

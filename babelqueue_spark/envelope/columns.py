@@ -43,6 +43,12 @@ ENVELOPE_SCHEMA = pa.schema(
     ]
 )
 
+
+def envelope_schema(data: pa.DataType) -> pa.Schema:
+    """ENVELOPE_SCHEMA with `data` of this type."""
+    return ENVELOPE_SCHEMA.set(ENVELOPE_SCHEMA.get_field_index("data"), pa.field("data", data))
+
+
 SCHEMA_VERSION = 1
 #: The keys of `meta` that have a column of their own.
 CORE_META_KEYS = frozenset({"id", "queue", "lang", "schema_version", "created_at"})

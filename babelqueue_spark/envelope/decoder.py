@@ -21,11 +21,13 @@ import pyarrow as pa
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from babelqueue_spark.envelope import canonical
+from babelqueue_spark.envelope.columns import envelope_schema
 from babelqueue_spark.envelope.jsontext import MAX_DEPTH, is_utf8
 from babelqueue_spark.envelope.outline import too_deep
 from babelqueue_spark.envelope.rows import DeadLetter, Int64, Meta, Row, batch_of
 from babelqueue_spark.envelope.scan import too_big_rows
 from babelqueue_spark.envelope.strict import examine, identity, ignored_keys, is_extra
+from babelqueue_spark.envelope.typed import typed
 
 _logger = logging.getLogger(__name__)
 
@@ -66,25 +68,40 @@ _parse_loosely = msgspec.json.Decoder(_LooseEnvelope).decode
 _parse_meta_text = msgspec.json.Decoder(_MetaText).decode
 
 
-def decode(bodies: Any, *, allow_list_data: bool = False) -> Any:
+_TEXT = pa.string()
+
+
+def decode(bodies: Any, *, allow_list_data: bool = False, data_type: Any = _TEXT) -> Any:
     """Decode message bodies into a RecordBatch of ENVELOPE_SCHEMA, one row per body, in order.
 
     `bodies` is an Arrow array of binary or string type. No body raises: what is wrong with one is named in
     its row's `error`, a code of `Reason` (null = accepted), beside whatever fields could be read. A null
     body is poison. `allow_list_data` reads an empty list in `data` (what PHP makes of `{}`) as `{}`.
+    `data_type` gives `data` another Arrow type than its JSON text, as `typed` says.
     """
     binary = bodies.cast(pa.binary()).fill_null(b"")
-    usual = canonical.read(binary)
+    usual = canonical.read(binary, data_type)
     if len(usual.rows) == len(binary):
         return usual.columns
     odd = np.setdiff1d(np.arange(len(binary)), usual.rows, assume_unique=True)
-    others = _read_all(binary.take(pa.array(odd)), allow_list_data)
+    others = _with_data(_read_all(binary.take(pa.array(odd)), allow_list_data), data_type)
     return _interleaved(usual.columns, usual.rows, others, odd)
 
 
 def validate(bodies: Any) -> Any:
     """The reason code of each body as a string array; null = accepted. Never raises for a body."""
     return decode(bodies).column("error")
+
+
+def _with_data(rows: Any, data_type: Any) -> Any:
+    """The batch with the texts `data` as a column of their type."""
+    if data_type == _TEXT:
+        return rows
+    columns = {
+        **dict(zip(rows.schema.names, rows.columns, strict=True)),
+        "data": typed(rows["data"], data_type),
+    }
+    return pa.RecordBatch.from_arrays([*columns.values()], schema=envelope_schema(data_type))
 
 
 def _interleaved(left: Any, left_rows: canonical.Rows, right: Any, right_rows: canonical.Rows) -> Any:

@@ -19,7 +19,7 @@ from babelqueue_spark.envelope.jsontext import (
     with_room,
 )
 from babelqueue_spark.envelope.outline import too_deep
-from babelqueue_spark.envelope.scan import may_repeat_keys, slices, suspects
+from babelqueue_spark.envelope.scan import beyond_limits, may_repeat_keys, no_values, slices
 from babelqueue_spark.envelope.strict import is_extra
 from babelqueue_spark.envelope.texts import dead_letter_block, digits, escaped, joined, milliseconds
 
@@ -159,7 +159,7 @@ def _doubtful(texts: Any) -> list[int]:
     repeating = may_repeat_keys(texts)
     found = texts.take(pa.array(repeating, pa.int32())).to_pylist()
     repeating = [row for row, text in zip(repeating, found, strict=True) if not _is_distinct(text)]
-    return sorted({*suspects(texts, MAX_DEPTH - 1), *repeating})
+    return sorted({*no_values(texts), *beyond_limits(texts, MAX_DEPTH - 1), *repeating})
 
 
 def _is_distinct(text: bytes) -> bool:

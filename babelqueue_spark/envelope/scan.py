@@ -66,12 +66,12 @@ def slices(texts: Any) -> Iterator[tuple[int, Any]]:
         start = end
 
 
-def suspects(texts: Any, limit: int) -> list[int]:
-    """The rows of `texts`, a binary array, each beginning as an object, that may not be sound JSON.
+def beyond_limits(texts: Any, limit: int) -> list[int]:
+    """The rows of `texts`, a binary array, each beginning as an object, that may be beyond the limits.
 
-    Sound is one JSON value, of finite numbers only, nested no deeper than `limit`.
+    Those are finite numbers only, and a nesting no deeper than `limit`.
     """
-    return sorted({*_no_values(texts), *too_big_rows(texts), *_deep_rows(texts, limit)})
+    return sorted({*too_big_rows(texts), *_deep_rows(texts, limit)})
 
 
 def may_repeat_keys(texts: Any) -> list[int]:
@@ -107,22 +107,29 @@ def _has_equal(keys: list[bytes]) -> bool:
     return len({*keys}) < len(keys)
 
 
-def _no_values(texts: Any) -> list[int]:
-    """The rows that are not one JSON value, as far as msgspec sees without reading it."""
-    found = texts.to_numpy(zero_copy_only=False).tolist()
+def no_values(texts: Any) -> list[int]:
+    """The rows of `texts`, a binary array, that are not one JSON value."""
+    found = raws_of(texts)
     try:
         deque(map(_skim, found), maxlen=0)
     except _NO_VALUE:
-        return [row for row, text in enumerate(found) if not _is_value(text)]
+        return [row for row, text in enumerate(found) if not is_value(text)]
     return []
 
 
-def _is_value(text: bytes) -> bool:
+def is_value(text: Any) -> bool:
+    """Whether a text is one JSON value, as far as msgspec sees without reading it."""
     try:
         _skim(text)
     except _NO_VALUE:
         return False
     return True
+
+
+def raws_of(texts: Any) -> list[Any]:
+    """The texts of a string or binary array as bytes, or None."""
+    raws: list[Any] = texts.cast(pa.binary()).to_numpy(zero_copy_only=False).tolist()
+    return raws
 
 
 def _deep_rows(texts: Any, limit: int) -> list[int]:
@@ -142,7 +149,7 @@ def _opens(octets: NDArray[np.uint8]) -> NDArray[np.bool_]:
 
 
 def too_big_rows(texts: Any) -> set[int]:
-    """The rows of `texts`, as for `suspects`, that may have a number that is no finite double."""
+    """The rows of `texts`, as for `beyond_limits`, that may have a number that is no finite double."""
     octets, bounds = octets_of(texts)
     found = too_big_numbers(octets[bounds[0] : bounds[-1]])
     rows: list[int] = (np.searchsorted(bounds - bounds[0], found, side="right") - 1).tolist()

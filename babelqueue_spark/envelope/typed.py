@@ -11,17 +11,21 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from functools import cache
+from itertools import chain
+from operator import attrgetter
 from types import GenericAlias
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from babelqueue_spark.envelope.jsontext import without_surrogate_escapes
+from babelqueue_spark.envelope.scan import is_value, raws_of
 
 Raws = Sequence[bytes | None]
 
@@ -31,6 +35,26 @@ _NUMBER = re.compile(rb"-?\d+(\.\d+)?([eE][+-]?\d+)?\Z")
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 _MAP = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _STRING = msgspec.json.Decoder(str)
+_MISFIT = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class _Missing:
+    """An object without members."""
+
+    def __getattr__(self, _: str) -> None:
+        return None
+
+
+_MISSING = _Missing()
+
+
+class Payloads(NamedTuple):
+    """Payloads that were parsed once: for their values, and for whether they are JSON at all."""
+
+    column: pa.Array
+    """of the wanted type, null where a value does not fit"""
+    unsound: list[int]
+    """the rows that are not one JSON value"""
 
 
 def typed(texts: pa.StringArray, wanted: pa.DataType) -> pa.Array:
@@ -41,31 +65,37 @@ def typed(texts: pa.StringArray, wanted: pa.DataType) -> pa.Array:
     from base64; a string column takes any value, as JSON text when it is not a string.
     """
     raws = [
-        None if text in (None, "null") else without_surrogate_escapes(text).encode()
-        for text in texts.to_pylist()
+        raw if raw is None or b"\\u" not in raw else without_surrogate_escapes(raw.decode()).encode()
+        for raw in raws_of(texts)
     ]
-    values, misfits = _fitting(raws, wanted)
+    return payloads(raws, wanted).column
+
+
+def payloads(raws: Raws, wanted: pa.DataType) -> Payloads:
+    """What `typed` makes of texts of UTF-8 that need not be JSON; one with half a surrogate pair is none."""
+    values, misfits = _fitting(raws, _parser(wanted))
     column = _of_values(values, wanted)
     if not misfits:
-        return column
+        return Payloads(column, [])
     both = pa.concat_arrays([column, _column([raws[row] for row in misfits], wanted)])
     rows = np.arange(len(raws))
     rows[misfits] = np.arange(len(raws), len(both))
-    return both.take(pa.array(rows))
+    return Payloads(both.take(pa.array(rows)), [row for row in misfits if not is_value(raws[row])])
 
 
 # --- what fits its type -----------------------------------------------------------------------------------
 
 
-def _fitting(raws: Raws, wanted: pa.DataType) -> tuple[list[Any], list[int]]:
+def _fitting(raws: Raws, parse: Callable[[Any], Any]) -> tuple[list[Any], list[int]]:
     """The payloads parsed into the wanted type, and the rows of those that do not fit, None among them."""
-    parse = _parser(wanted)
+    with suppress(*_MISFIT, TypeError):  # of None
+        return list(map(parse, raws)), []
     values: list[Any] = []
     misfits: list[int] = []
     for row, raw in enumerate(raws):
         try:
             values.append(None if raw is None else parse(raw))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except _MISFIT:
             values.append(None)
             misfits.append(row)
     return values, misfits
@@ -101,29 +131,33 @@ def _annotation(wanted: pa.DataType) -> Any:
 
 
 def _of_values(values: list[Any], wanted: pa.DataType) -> pa.Array:
+    if not pa.types.is_nested(wanted):
+        return pa.array(
+            values if _annotation(wanted) is not msgspec.Raw else _of_raws(values, wanted), wanted
+        )
+    present = [value for value in values if value is not None]
     if pa.types.is_struct(wanted):
+        whole = len(present) == len(values)
+        filled = values if whole else [_MISSING if value is None else value for value in values]
         fields = [wanted.field(i) for i in range(wanted.num_fields)]
         children = [
-            _of_values([None if value is None else getattr(value, name) for value in values], field.type)
+            _of_values(list(map(attrgetter(name), filled)), field.type)
             for name, field in zip(_names(fields), fields, strict=True)
         ]
-        mask = pa.array([value is None for value in values], pa.bool_())
+        mask = None if whole else pa.array([value is None for value in values], pa.bool_())
         return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+    offsets = _offsets(values)
     if pa.types.is_map(wanted):
-        pairs = [pair for value in values if value is not None for pair in value.items()]
-        keys = pa.array([key for key, _ in pairs], wanted.key_type)
-        items = _of_values([item for _, item in pairs], wanted.item_type)
-        return pa.MapArray.from_arrays(_offsets(values), keys, items).cast(wanted)
-    if pa.types.is_list(wanted):
-        items = _of_values(
-            [item for value in values if value is not None for item in value], wanted.value_type
-        )
-        return pa.ListArray.from_arrays(_offsets(values), items).cast(wanted)
-    if any(isinstance(value, msgspec.Raw) for value in values):
-        convert = _leaf(wanted)
-        texts = (_raw(value) for value in values)
-        return pa.array([None if text is None else convert(text) for text in texts], wanted)
-    return pa.array(values, wanted)
+        keys = pa.array(chain.from_iterable(present), wanted.key_type)
+        items = _of_values([item for value in present for item in value.values()], wanted.item_type)
+        return pa.MapArray.from_arrays(offsets, keys, items).cast(wanted)
+    items = _of_values(list(chain.from_iterable(present)), wanted.value_type)
+    return pa.ListArray.from_arrays(offsets, items).cast(wanted)
+
+
+def _of_raws(values: list[Any], wanted: pa.DataType) -> list[Any]:
+    convert = _leaf(wanted)
+    return [None if text is None else convert(text) for text in map(_raw, values)]
 
 
 # --- what does not ----------------------------------------------------------------------------------------
@@ -199,12 +233,9 @@ def _map(raws: Raws, wanted: pa.MapType) -> pa.MapArray:
 
 
 def _offsets(groups: Sequence[Any]) -> pa.Int32Array:
-    offsets: list[int | None] = []
-    position = 0
-    for group in groups:
-        offsets.append(None if group is None else position)
-        position += 0 if group is None else len(group)
-    return pa.array([*offsets, position], pa.int32())
+    lengths = [0 if group is None else len(group) for group in groups]
+    missing = [*(group is None for group in groups), False]
+    return pa.array(np.cumsum([0, *lengths]), pa.int32(), mask=np.array(missing))
 
 
 def _leaf(wanted: pa.DataType) -> Callable[[bytes], Any]:

@@ -22,7 +22,6 @@ from pyspark.sql.types import (
 
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.envelope import decode
-from babelqueue_spark.envelope.typed import typed
 from babelqueue_spark.errors import OptionError
 
 _STRINGS = MapType(StringType(), StringType())
@@ -148,12 +147,10 @@ def to_rows(
 
 def envelope_columns(bodies: pa.Array, wanted: StructType, allow_list_data: bool) -> dict[str, pa.Array]:
     """Decode the columns of the envelope; `data` gets its wanted type if that is not text."""
-    envelope = decode(bodies, allow_list_data=allow_list_data)
-    columns = dict(zip(envelope.schema.names, envelope.columns, strict=True))
-    for field in arrow_fields(wanted):
-        if field.name == "data" and field.type != pa.string():
-            columns["data"] = typed(columns["data"], field.type)
-    return columns
+    types = {field.name: field.type for field in arrow_fields(wanted)}
+    data_type = types.get("data", pa.string())
+    envelope = decode(bodies, allow_list_data=allow_list_data, data_type=data_type)
+    return dict(zip(envelope.schema.names, envelope.columns, strict=True))
 
 
 def arrow_fields(wanted: StructType) -> list[pa.Field]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from babelqueue_spark.envelope import decode
 from babelqueue_spark.envelope.typed import typed
+from tests.envelope.bodies import body
+from tests.envelope.test_decode import NASTY
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -162,3 +166,33 @@ def test_what_fits_and_what_does_not_come_out_alike(
     )
     for name in (field.name for field in wanted):
         assert pc.struct_field(misfits, name) == pc.struct_field(fitting, name)
+
+
+PAYLOAD = pa.struct([*((f"k{number}", kind) for number, kind in enumerate(TYPES)), ("note", pa.string())])
+PAYLOADS = [
+    {},
+    {f"k{number}": value for number, value in enumerate([1, 2, 0.5, 1e300, "größe", True, "1.5"])},
+    {"k0": 300, "k4": 1.5, "k12": {"a": 1, "b": [{}]}, "note": 'a "quote", \\ and \u2028'},
+    {"k10": [1, None, "x"], "k11": {"a": 1}, "k12": None, "more": [[], {"k0": 7}], "note": "HALF"},
+]
+
+
+CUTS = [b"", b'"', b"\\", b"{", b"}", b",", b"1", b"e9", b" ", b"\xff", b"\x00", b"null", b'"k0":1,']
+
+
+def mutated(random: Random) -> bytes:
+    """A canonical body, two bytes of which may be others."""
+    one = body(data=random.choice(PAYLOADS)).replace(b"HALF", rb"\ud800")
+    at = random.randrange(len(one))
+    return one[:at] + random.choice(CUTS) + one[at + random.randrange(3) :]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_one_parse_gives_what_two_give(seed: int) -> None:
+    """Whether a payload is JSON, and what its values are, come from one parse where the body is canonical."""
+    random = Random(seed)
+    nasty = random.sample([nasty for nasty, _ in NASTY.values()], 3)
+    array = pa.array([*nasty, *(mutated(random) for _ in range(60))], pa.binary())
+    texts, once = decode(array), decode(array, data_type=PAYLOAD)
+    assert once.column("data") == typed(texts.column("data"), PAYLOAD)
+    assert once.drop_columns("data") == texts.drop_columns("data")
