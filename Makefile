@@ -104,8 +104,8 @@ notebooks: setup ## Run the notebooks, and keep what they show
 demo: $(DEMO)/installed ## Fill a queue, read it as a stream into Parquet, look at what came out
 	@$(DEMO)/bin/babelqueue-spark demo
 
-bench: .venv/servers ## Measure against the peers; prints ratios
-	@$(BIN)/python -m bench
+bench: .venv/servers ## Measure against the peers, or only BENCH="redis sql"; prints ratios
+	@$(BIN)/python -m bench $(BENCH)
 
 fuzz: setup ## The codec against FUZZ_BODIES mutated bodies, guided by coverage
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --no-compile --editable '.[fuzz]'

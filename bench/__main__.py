@@ -1,19 +1,49 @@
-"""`make bench`: every row of every measurement, a table for each."""
+"""`make bench`: every row of every measurement, a table for each, kept as JSON and as a picture.
+
+    python -m bench [MODULE ...] [--long]
+
+Measures the named modules, or all. Their rows replace those in `docs/bench.json`, the figures of record,
+and in `build/bench/<commit>.json`; the chart beside each file is drawn again. `python -m
+scripts.generate_docs` then puts the figures into the documentation.
+"""
 
 from __future__ import annotations
 
+import argparse
 import sys
+import time
 from importlib import import_module
 
 from babelqueue_spark.bindings.registry import BINDINGS
+from bench.chart import draw
+from bench.record import keep, recorded
 from bench.table import show
 
-MODULES = ["codec", "from_json", "redis", "worker", *(broker for broker in BINDINGS if broker != "redis")]
+MODULES = [
+    *("codec", "from_json", "redis", "memory", "worker"),
+    *(broker for broker in BINDINGS if broker != "redis"),
+]
 
 
-def main(names: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Measure the named modules, or all; 1 when a ratio is below its floor."""
-    return max(show(import_module(f"bench.{name}").rows()) for name in names or MODULES)
+    parser = argparse.ArgumentParser(prog="bench")
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help=", ".join(MODULES))
+    parser.add_argument("--long", action="store_true", help="memory: a backlog of three million too")
+    given = parser.parse_args(arguments)
+    if unknown := sorted({*given.modules} - {*MODULES}):
+        parser.error(f"no such module: {', '.join(unknown)}")
+    return max(measure(name, long=given.long) for name in given.modules or MODULES)
+
+
+def measure(name: str, *, long: bool) -> int:
+    """Measure a module, show its rows and keep them; 1 when a ratio is below its floor."""
+    module = import_module(f"bench.{name}")
+    started = time.monotonic()
+    rows = module.rows(long=True) if long and name == "memory" else module.rows()
+    for file in keep(name, rows, time.monotonic() - started):
+        draw(recorded(file), file.with_suffix(".svg"))
+    return show(rows)
 
 
 if __name__ == "__main__":

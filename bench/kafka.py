@@ -7,7 +7,6 @@ import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pyarrow as pa
@@ -15,31 +14,33 @@ import pyarrow.parquet as pq
 import redis as client
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from pyspark.sql.functions import col, from_json
+from pyspark.sql.types import StructType
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.kafka import KafkaBinding
 from babelqueue_spark.bindings.kafka.messages import Record, records
 from babelqueue_spark.bindings.kafka.tiers import Tiers
+from babelqueue_spark.rows.reading import SCHEMA
 from babelqueue_spark.spark_kafka import from_kafka
-from bench import redis
-from bench.redis import PER_TRIGGER, body, session
-from bench.table import Row, rate, row, steady_rate
+from bench.redis import PER_TRIGGER, body, push, session
+from bench.table import Measured, Row, in_turns, new_queue, progress_of, rate, row, steady_rate
 from tests.servers import RedisServer
 from tests.servers.jars import jars
 from tests.servers.kafka import SPARK_KAFKA, KafkaServer
 from tests.streams import outgoing
 
 #: What the JVM runs is not all compiled before.
-WARM_ROUNDS = 5
+WARM_ROUNDS = 3
 ROUNDS = 3
 PARTITIONS = 4
-MESSAGES = 500_000
+MESSAGES = 400_000
 PUBLISHED = 100_000
 TOPIC = "bench"
 ENVELOPE = """
 job STRING, trace_id STRING, data STRING, attempts INT,
 meta STRUCT<id STRING, queue STRING, lang STRING, schema_version INT, created_at BIGINT>
 """
+ENVELOPE_COLUMNS = ("job", "trace_id", "data", "meta", "attempts")
 
 
 def rows() -> list[Row]:
@@ -48,20 +49,26 @@ def rows() -> list[Row]:
     # A JVM takes jars only when it starts, and another module may have started this process's one.
     own_process = ProcessPoolExecutor(1, get_context("spawn"))
     with RedisServer() as queue, KafkaServer(PARTITIONS) as log, own_process as process:
-        redis_in, theirs, without_jar, decoded = process.submit(
-            compare, queue.url, log.address, source
-        ).result()
+        found = process.submit(compare, queue.url, log.address, source).result()
         loop = rate(MESSAGES, lambda: consume(log.address), repeats=ROUNDS)
         bodies = [body(number) for number in range(PUBLISHED)]
         out = rate(PUBLISHED, lambda: write(log, bodies), repeats=ROUNDS)
         made = list(records("bare", outgoing(bodies), Tiers()))
         bare = rate(PUBLISHED, lambda: produce(log.address, made), repeats=ROUNDS)
-    source_and_json, consumer = "Spark's Kafka source and from_json", "bare consume loop"
+    peer, consumer = "Spark's Kafka source and from_json", "bare consume loop"
+    theirs = (f"{peer}, to nothing", found["json"])
     return [
-        row("Redis to DataFrame, journal on", redis_in, source_and_json, theirs, 0.7),
-        row("Kafka to DataFrame without a jar", without_jar, source_and_json, theirs, None),
-        row("Kafka to DataFrame without a jar", without_jar, consumer, loop, None),
-        row("Spark's Kafka source and from_kafka", decoded, source_and_json, theirs, None),
+        row("Redis to nothing, journal on", found["redis"], *theirs, 1.0),
+        row(
+            "Redis to Parquet, journal on",
+            found["redis to Parquet"],
+            f"{peer}, to Parquet",
+            found["json to Parquet"],
+            1.0,
+        ),
+        row("Kafka to DataFrame without a jar", found["without a jar"], *theirs, None),
+        row("Kafka to DataFrame without a jar", found["without a jar"], consumer, loop, None),
+        row("Spark's Kafka source and from_kafka", found["from_kafka"], *theirs, None),
         row("Kafka publish", out, "bare produce, headers made before", bare, None),
     ]
 
@@ -94,8 +101,11 @@ def write(log: KafkaServer, bodies: list[bytes]) -> None:
             binding.publish("ours", outgoing(part))
 
 
-def compare(url: str, address: str, source: Path) -> tuple[float, float, float, float]:
-    """Messages a second out of Redis, and out of Kafka in three ways, in turns: noise hits all."""
+def compare(url: str, address: str, source: Path) -> dict[str, Measured]:
+    """Messages a second out of Redis, and out of Kafka in three ways, in turns: noise hits all.
+
+    Each gives the same columns of the envelope.
+    """
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {','.join(map(str, source.glob('*.jar')))} pyspark-shell"
     spark = session()
     queue = client.Redis.from_url(url)
@@ -103,19 +113,27 @@ def compare(url: str, address: str, source: Path) -> tuple[float, float, float, 
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home)
         publish(spark, address, bodies, folder / "bodies.parquet")
-        sizes = [2 * PER_TRIGGER] * WARM_ROUNDS + [MESSAGES] * ROUNDS
-        rates = [
-            (
-                redis.read(spark, url, "bench", queue, bodies[:size], folder / f"redis-{number}", 1)[0],
-                run(json_rows(from_spark(spark, address)), folder / f"json-{number}"),
-                run(without_a_jar(spark, address), folder / f"ours-{number}"),
-                run(from_kafka(from_spark(spark, address)), folder / f"decoded-{number}"),
-            )
-            for number, size in enumerate(sizes)
-        ]
+
+        def out_of_redis(sink: str) -> float:
+            name = new_queue()
+            push(queue, name, bodies)
+            return run(of_redis(spark, url, name, folder / f"{name}-journal"), folder / name, sink)
+
+        def out_of_kafka(frame: Any, sink: str = "noop") -> float:
+            return run(frame, folder / new_queue(), sink)
+
+        works = {
+            "redis": lambda: out_of_redis("noop"),
+            "json": lambda: out_of_kafka(json_rows(from_spark(spark, address))),
+            "redis to Parquet": lambda: out_of_redis("parquet"),
+            "json to Parquet": lambda: out_of_kafka(json_rows(from_spark(spark, address)), "parquet"),
+            "without a jar": lambda: out_of_kafka(without_a_jar(spark, address)),
+            "from_kafka": lambda: out_of_kafka(from_kafka(from_spark(spark, address))),
+        }
+        in_turns(works, WARM_ROUNDS)
+        found = in_turns(works, ROUNDS)
         spark.stop()
-    first, second, third, fourth = (median(each) for each in zip(*rates[WARM_ROUNDS:], strict=True))
-    return first, second, third, fourth
+    return found
 
 
 def publish(spark: Any, address: str, bodies: list[bytes], file: Path) -> None:
@@ -141,7 +159,9 @@ def from_spark(spark: Any, address: str) -> Any:
 
 
 def json_rows(rows: Any) -> Any:
-    return rows.select(from_json(col("value").cast("string"), ENVELOPE).alias("envelope"))
+    return rows.select(from_json(col("value").cast("string"), ENVELOPE).alias("envelope")).select(
+        "envelope.*"
+    )
 
 
 def without_a_jar(spark: Any, address: str) -> Any:
@@ -149,13 +169,19 @@ def without_a_jar(spark: Any, address: str) -> Any:
     return spark.readStream.format("babelqueue").options(**options).load()
 
 
-def run(frame: Any, checkpoint: Path) -> float:
-    """Messages a second of the batches after the first."""
-    query = (
-        frame.writeStream.format("noop")
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
+def of_redis(spark: Any, url: str, queue: str, journal: Path) -> Any:
+    options = {"maxMessagesPerTrigger": PER_TRIGGER, "maxBytesPerTrigger": "1g"}
+    columns = StructType([field for field in SCHEMA if field.name in ENVELOPE_COLUMNS])
+    return (
+        spark.readStream.format("babelqueue")
+        .options(url=url, queue=queue, journalLocation=str(journal), **options)
+        .schema(columns)
+        .load()
     )
-    query.awaitTermination()
-    return steady_rate(query.recentProgress)
+
+
+def run(frame: Any, folder: Path, sink: str) -> float:
+    """Messages a second of the batches after the first."""
+    return steady_rate(
+        progress_of(frame.writeStream.format(sink).option("path", str(folder / "out")), folder)
+    )

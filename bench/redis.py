@@ -50,15 +50,14 @@ def rows() -> list[Row]:
         bodies = [body(number) for number in range(MESSAGES)]
         spark = session()
 
-        def reading(count: int, repeats: int) -> tuple[float, float]:
+        def reading(count: int, repeats: int) -> float:
             place = Path(folder) / f"{count}-{repeats}"
             return read(spark, server.url, place.name, redis, bodies[:count], place, repeats)
 
-        _, memory_of_few = reading(FEW, repeats=1)
         reading(2 * PER_TRIGGER, repeats=1)
-        few, _ = reading(FEW, repeats=5)
+        few = reading(FEW, repeats=5)
         spread = read_queues(spark, server.url, redis, bodies[: 2 * PER_TRIGGER], Path(folder) / "spread")
-        streamed, memory = reading(MESSAGES, repeats=1)
+        streamed = reading(MESSAGES, repeats=1)
         some = bodies[:PER_TRIGGER]
         written = write_rate(spark, server.url, some, partitions=2)
         spark.stop()
@@ -69,10 +68,9 @@ def rows() -> list[Row]:
             row(work, streamed, "SDK pop and ack", sdk_loop(server.url, some), 30),
             row(work, streamed, "bare Lua claim and msgspec", bare_loop(redis, some), 0.4),
             row("Redis publish", publish(server.url, some), "bare variadic RPUSH", pushed, 0.3),
-            row("DataFrame to Redis, local[2]", written, "bare variadic RPUSH", pushed, None),
+            row("DataFrame to Redis, local[2]", written, "bare variadic RPUSH", pushed, 0.4),
             row(f"{work}, {MESSAGES:,} queued", streamed, f"the same, {FEW:,} queued", few, 0.8),
             row(f"{work}, {QUEUES} queues", spread, "one queue", streamed, 0.77),
-            row(f"worker memory, MiB, {FEW:,} queued", memory_of_few, f"{MESSAGES:,} queued", memory, 0.8),
             row("Redis claim", claimed, "bare variadic RPUSH", pushed, None),
             row("Redis acknowledge", acknowledged, "bare variadic RPUSH", pushed, None),
             row(
@@ -103,14 +101,14 @@ def session() -> Any:
 
 def read(
     spark: Any, url: str, queue: str, redis: client.Redis, bodies: list[bytes], folder: Path, repeats: int
-) -> tuple[float, float]:
-    """Messages a second of the batches after the first, and the largest worker in MiB."""
+) -> float:
+    """Messages a second of the batches after the first."""
     options = {"maxMessagesPerTrigger": PER_TRIGGER, "maxBytesPerTrigger": "1g"}
     progress = []
     for _ in range(repeats):
         push(redis, queue, bodies)
         progress += read_progress(spark, url, queue, folder, **options)
-    return steady_rate(progress), largest_worker()
+    return steady_rate(progress)
 
 
 def read_queues(spark: Any, url: str, redis: client.Redis, bodies: list[bytes], folder: Path) -> float:
@@ -120,20 +118,6 @@ def read_queues(spark: Any, url: str, redis: client.Redis, bodies: list[bytes], 
         push(redis, name, bodies[number::QUEUES])
     options = {"maxMessagesPerTrigger": PER_TRIGGER, "maxBytesPerTrigger": "1g"}
     return steady_rate(read_progress(spark, url, ",".join(names), folder, **options))
-
-
-def largest_worker() -> float:
-    """Peak resident memory of the largest Python worker of this Spark, in MiB."""
-    peaks = [0.0]
-    for status in Path("/proc").glob("[0-9]*/status"):
-        try:
-            text = status.read_text()
-            command = (status.parent / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if b"pyspark.daemon" in command or b"pyspark/daemon" in command:
-            peaks += [float(line.split()[1]) / 1024 for line in text.splitlines() if line.startswith("VmHWM")]
-    return max(peaks)
 
 
 def push(redis: client.Redis, queue: str, bodies: list[bytes]) -> None:

@@ -20,8 +20,8 @@ from tests.servers.mariadb import MariaDbServer
 from tests.servers.postgresql import PostgresServer
 from tests.streams import outgoing
 
-MESSAGES = 200_000
-PER_TRIGGER = 40_000
+MESSAGES = 80_000
+PER_TRIGGER = 20_000
 CHUNK = 1_000
 BARE_MESSAGES = 30_000
 

@@ -5,47 +5,83 @@ from __future__ import annotations
 import gc
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, TypedDict
+from typing import Any, Self, TypedDict
 
 import pyarrow as pa
 
 from babelqueue_spark.envelope import decode
 
 
+class Measured(float):
+    """The median of what was measured, which knows its parts."""
+
+    samples: tuple[float, ...]
+
+    def __new__(cls, samples: Sequence[float]) -> Self:
+        made = super().__new__(cls, median(samples))
+        made.samples = tuple(samples)
+        return made
+
+    def __getnewargs__(self) -> tuple[Any, ...]:  # of a pickle: some modules measure in another process
+        return (self.samples,)
+
+
 class Row(TypedDict):
-    """One comparison: rates a second, their ratio, and the ratio that design asks for (or None)."""
+    """One comparison: rates a second, their ratio, and the ratio that design asks for (or None).
+
+    The spreads are the least and the most of what was measured.
+    """
 
     work: str
     ours: float
+    ours_spread: tuple[float, float]
     peer: str
     theirs: float
+    theirs_spread: tuple[float, float]
     ratio: float
     floor: float | None
+    unit: str
 
 
-def row(work: str, ours: float, peer: str, theirs: float, floor: float | None) -> Row:
-    """A row with its ratio."""
-    return Row(work=work, ours=ours, peer=peer, theirs=theirs, ratio=ours / theirs, floor=floor)
+def row(work: str, ours: float, peer: str, theirs: float, floor: float | None, unit: str = "a second") -> Row:
+    """A row with its ratio; figures of `rate` and `in_turns` have their spread."""
+    return Row(
+        work=work,
+        ours=float(ours),
+        ours_spread=spread(ours),
+        peer=peer,
+        theirs=float(theirs),
+        theirs_spread=spread(theirs),
+        ratio=ours / theirs,
+        floor=floor,
+        unit=unit,
+    )
 
 
-def rate(count: int, run: Callable[[], Any], repeats: int = 3) -> float:
+def spread(figure: float) -> tuple[float, float]:
+    """The least and the most that a figure was measured as."""
+    samples = figure.samples if isinstance(figure, Measured) else (float(figure),)
+    return min(samples), max(samples)
+
+
+def rate(count: int, run: Callable[[], Any], repeats: int = 3) -> Measured:
     """`count` a second, by the median of `repeats` runs."""
-    times = []
+    rates = []
     for _ in range(repeats):
         gc.collect()
         started = time.perf_counter()
         run()
-        times.append(time.perf_counter() - started)
-    return count / median(times)
+        rates.append(count / (time.perf_counter() - started))
+    return Measured(rates)
 
 
-def in_turns(works: Mapping[str, Callable[[], float]], rounds: int = 3) -> dict[str, float]:
+def in_turns(works: Mapping[str, Callable[[], float]], rounds: int = 3) -> dict[str, Measured]:
     """The median of what each work returns over rounds: in each, all have their turn, and noise hits all."""
     found = [{name: work() for name, work in works.items()} for _ in range(rounds)]
-    return {name: median(each[name] for each in found) for name in works}
+    return {name: Measured([float(each[name]) for each in found]) for name in works}
 
 
 def steady_rate(progress: list[Any]) -> float:
@@ -69,15 +105,17 @@ def read_rate(spark: Any, url: str, queue: str, folder: Path, **options: Any) ->
 
 def read_progress(spark: Any, url: str, queue: str, folder: Path, **options: Any) -> list[Any]:
     """What Spark says of the batches of a stream that reads what is in a queue into nothing."""
-    query = (
+    frame = (
         spark.readStream.format("babelqueue")
         .options(url=url, queue=queue, journalLocation=str(folder / "journal"), **options)
         .load()
-        .writeStream.format("noop")
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
     )
+    return progress_of(frame.writeStream.format("noop"), folder)
+
+
+def progress_of(writer: Any, folder: Path) -> list[Any]:
+    """What Spark says of the batches of a stream that takes what is there."""
+    query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
     query.awaitTermination()
     progress: list[Any] = query.recentProgress
     return progress
@@ -103,15 +141,17 @@ def write_rate(
 
 def show(rows: list[Row]) -> int:
     """Print the rows; 1 when a ratio is below its floor."""
-    print(f"{'work':44} {'a second':>12}  {'against':44} {'a second':>12} {'ratio':>8} {'wanted':>8}")
-    low = 0
+    print(f"{'work':44} {'ours':>12}  {'against':44} {'theirs':>12} {'ratio':>8} {'wanted':>8}")
     for each in rows:
         floor = each["floor"]
-        below = floor is not None and each["ratio"] < floor
-        low += below
         wanted = "" if floor is None else f"{floor:g} x"
         print(
             f"{each['work']:44} {each['ours']:12,.0f}  {each['peer']:44} {each['theirs']:12,.0f} "
-            f"{each['ratio']:6.2f} x {wanted:>8}{'  below' if below else ''}"
+            f"{each['ratio']:6.2f} x {wanted:>8}{'  below' if is_low(each) else ''}"
         )
-    return 1 if low else 0
+    return int(any(map(is_low, rows)))
+
+
+def is_low(row: Row) -> bool:
+    """Whether a ratio is below its floor."""
+    return row["floor"] is not None and row["ratio"] < row["floor"]

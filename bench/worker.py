@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import redis as client
 
 from babelqueue_spark.worker import Worker
 from bench.redis import PER_TRIGGER, body, push, session
-from bench.table import Row, row, steady_rate
+from bench.table import Row, in_turns, row, steady_rate
 from tests.servers import RedisServer
 
 ROUNDS = 5
@@ -30,18 +29,21 @@ def rows() -> list[Row]:
             push(redis, kind, bodies)
             return batch_rate(spark, server.url, kind, Path(folder) / kind, sink)
 
-        plain, worked = [], []
-        for _ in range(ROUNDS):
-            plain.append(through("plain", lambda writer: writer.format("noop")))
-            worked.append(through("worked", lambda writer: writer.foreachBatch(worker)))
+        found = in_turns(
+            {
+                "plain": lambda: through("plain", lambda writer: writer.format("noop")),
+                "worked": lambda: through("worked", lambda writer: writer.foreachBatch(worker)),
+            },
+            ROUNDS,
+        )
         spark.stop()
         assert worker.counts.acked == ROUNDS * PER_TRIGGER
         return [
             row(
                 f"worker, {PER_TRIGGER:,} messages, no-op handler",
-                median(worked),
+                found["worked"],
                 "plain read of them, Redis, local[2]",
-                median(plain),
+                found["plain"],
                 0.5,
             )
         ]

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from babelqueue_spark.bindings import BINDINGS, binding_class
 from babelqueue_spark.options import OPTIONS, Option
 
 ROOT = Path(__file__).parent.parent
 PART = re.compile(r"(<!-- generated: ([\w ]+) -->\n).*?(<!-- end -->)", re.S)
+FIGURES = ROOT / "docs" / "bench.json"
+#: Of each module, the rows that the README shows: those whose work begins so.
+SUMMARY = {
+    "from_json": ("decode, 420-byte", "decode typed, 420-byte"),
+    "redis": ("Redis to DataFrame, local[2]", "DataFrame to Redis"),
+    "kafka": ("Redis to nothing", "Redis to Parquet"),
+    "rabbitmq": ("RabbitMQ to DataFrame, one", "DataFrame to RabbitMQ"),
+    "memory": ("driver's Python", "largest worker"),
+}
 ENTRY = re.compile(r"(.+?)(?: \((.+?)\))?: (.+)")
 
 
@@ -90,12 +101,64 @@ def job(name: str) -> str:
     )
 
 
+def bench(module: str) -> str:
+    """Make a table of what `make bench` measured of a module, and say where; `summary` is of several."""
+    measured = json.loads(FIGURES.read_text())
+    if module != "summary":
+        return f"{comparisons(measured[module]['rows'])}\n\n{circumstances(measured[module])}"
+    parts = {name: measured[name] for name in SUMMARY if name in measured}
+    rows = [
+        each
+        for name, part in parts.items()
+        for each in part["rows"]
+        if each["work"].startswith(SUMMARY[name])
+    ]
+    return f"{comparisons(rows)}\n\n{circumstances(*parts.values())}"
+
+
+def comparisons(rows: Iterable[dict[str, Any]]) -> str:
+    """Make a table of rows of `bench/table.py`: medians, and from the least to the most."""
+    cells = [
+        (
+            each["work"],
+            figure(each["ours"], each["ours_spread"], each["unit"]),
+            each["peer"],
+            figure(each["theirs"], each["theirs_spread"], each["unit"]),
+            f"{each['ratio']:.2f}",
+            "" if each["floor"] is None else f"{each['floor']:g}",
+        )
+        for each in rows
+    ]
+    return table(("work", "connector", "against", "peer", "ratio", "floor"), cells)
+
+
+def figure(median: float, spread: Sequence[float], unit: str) -> str:
+    """Say a median with its spread: rates a second without their unit, which the text names."""
+    least, most = spread
+    around = "" if least == most else f" ({least:,.0f} to {most:,.0f})"
+    return f"{median:,.0f}{'' if unit == 'a second' else f' {unit}'}{around}"
+
+
+def circumstances(*entries: dict[str, Any]) -> str:
+    """Say when, on what and with what entries of `docs/bench.json` were measured."""
+    days = sorted({entry["measured"] for entry in entries})
+    machines = {f"{m['cores']} cores, {m['cpu']}, {m['gib']:g} GiB" for m in (e["machine"] for e in entries)}
+    versions = {f"Python {v['python']}, PySpark {v['pyspark']}" for v in (e["versions"] for e in entries)}
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    where = "; ".join(sorted(machines)), "; ".join(sorted(versions))
+    return (
+        "Messages a second where no unit is given: the median, and the least and the most of the runs. "
+        f"Measured by `make bench` on {when}: {where[0]}; {where[1]}; clients and servers on the same machine."
+    )
+
+
 PARTS: dict[str, Callable[..., str]] = {
     "capabilities": capabilities,
     "features": features,
     "options": options,
     "connector": connector,
     "job": job,
+    "bench": bench,
 }
 
 
