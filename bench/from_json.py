@@ -27,9 +27,9 @@ ENVELOPE = f"job STRING, trace_id STRING, data STRING, {META}, attempts INT"
 
 Make = Callable[[int], bytes]
 SIZES: dict[str, tuple[int, Make, str]] = {
-    "240-byte": (300_000, small, "id BIGINT"),
-    "420-byte": (300_000, body, DATA),
-    "4-kB": (30_000, partial(body, note=3600), DATA),
+    "240-byte": (150_000, small, "id BIGINT"),
+    "420-byte": (150_000, body, DATA),
+    "4-kB": (15_000, partial(body, note=3600), DATA),
 }
 
 

@@ -30,10 +30,10 @@ from tests.servers.kafka import SPARK_KAFKA, KafkaServer
 from tests.streams import outgoing
 
 #: What the JVM runs is not all compiled before.
-WARM_ROUNDS = 3
+WARM_ROUNDS = 2
 ROUNDS = 3
 PARTITIONS = 4
-MESSAGES = 400_000
+MESSAGES = 300_000
 PUBLISHED = 100_000
 TOPIC = "bench"
 ENVELOPE = """

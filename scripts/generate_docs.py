@@ -103,15 +103,13 @@ def job(name: str) -> str:
 
 def bench(module: str) -> str:
     """Make a table of what `make bench` measured of a module, and say where; `summary` is of several."""
-    measured = json.loads(FIGURES.read_text())
-    if module != "summary":
-        return f"{comparisons(measured[module]['rows'])}\n\n{circumstances(measured[module])}"
-    parts = {name: measured[name] for name in SUMMARY if name in measured}
+    measured = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    wanted = SUMMARY if module == "summary" else {module: ("",)}
+    parts = {name: measured[name] for name in wanted if name in measured}
+    if not parts:
+        return "There are no figures of record yet: `make bench` measures them."
     rows = [
-        each
-        for name, part in parts.items()
-        for each in part["rows"]
-        if each["work"].startswith(SUMMARY[name])
+        row for name, part in parts.items() for row in part["rows"] if row["work"].startswith(wanted[name])
     ]
     return f"{comparisons(rows)}\n\n{circumstances(*parts.values())}"
 
@@ -142,13 +140,13 @@ def figure(median: float, spread: Sequence[float], unit: str) -> str:
 def circumstances(*entries: dict[str, Any]) -> str:
     """Say when, on what and with what entries of `docs/bench.json` were measured."""
     days = sorted({entry["measured"] for entry in entries})
-    machines = {f"{m['cores']} cores, {m['cpu']}, {m['gib']:g} GiB" for m in (e["machine"] for e in entries)}
-    versions = {f"Python {v['python']}, PySpark {v['pyspark']}" for v in (e["versions"] for e in entries)}
+    machines = {"{cores} cores, {cpu}, {gib:g} GiB".format(**each["machine"]) for each in entries}
+    versions = {"Python {python}, PySpark {pyspark}".format(**each["versions"]) for each in entries}
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    where = "; ".join(sorted(machines)), "; ".join(sorted(versions))
+    where = "; ".join([*sorted(machines), *sorted(versions)])
     return (
         "Messages a second where no unit is given: the median, and the least and the most of the runs. "
-        f"Measured by `make bench` on {when}: {where[0]}; {where[1]}; clients and servers on the same machine."
+        f"Measured by `make bench` on {when}: {where}; clients and servers on the same machine."
     )
 
 

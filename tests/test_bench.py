@@ -1,0 +1,84 @@
+"""What a bench keeps: figures of record, with their spread, and where the documentation has them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import socket
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from bench import record
+from bench.chart import draw
+from bench.table import Measured, Row, in_turns, row
+from scripts.generate_docs import PART, comparisons
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+#: A figure that only a bench can give.
+FIGURE = re.compile(
+    r"[\d,.]+ (?:messages|bodies) a second|\d(?:\.\d+)? ?\u00d7|\b\d+ times (?:as fast|faster|the speed)"
+)
+
+
+def rows(theirs: float = 2.0) -> list[Row]:
+    found = in_turns({"ours": iter([4.0, 1.0, 3.0]).__next__})
+    return [row("ours to nothing", found["ours"], "a peer", theirs, 1.0)]
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(record, "OF_RECORD", tmp_path / "bench.json")
+    monkeypatch.setattr(record, "RUNS", tmp_path / "runs")
+    return tmp_path / "bench.json"
+
+
+def test_a_row_has_the_median_and_its_spread() -> None:
+    (found,) = rows()
+    assert (found["ours"], found["ours_spread"], found["theirs_spread"]) == (3.0, (1.0, 4.0), (2.0, 2.0))
+    assert found["ratio"] == 1.5
+
+
+def test_a_spread_survives_another_process() -> None:
+    assert pickle.loads(pickle.dumps(Measured([1.0, 5.0, 2.0]))).samples == (1.0, 5.0, 2.0)
+
+
+def test_a_module_replaces_its_own_rows_only(kept: Path) -> None:
+    record.keep("redis", rows(), 1.0)
+    record.keep("codec", rows(), 1.0)
+    record.keep("redis", rows(theirs=3.0), 1.0)
+    found = record.recorded(kept)
+    assert {name: found[name]["rows"][0]["theirs"] for name in found} == {"codec": 2.0, "redis": 3.0}
+
+
+def test_a_record_tells_machine_and_versions_but_no_host_and_no_path(kept: Path) -> None:
+    record.keep("redis", rows(), 1.0)
+    found = json.loads(kept.read_text())["redis"]
+    assert {"cores", "cpu", "gib"} == {*found["machine"]}
+    assert {"python", "pyspark", "redis", "server redis-server"} <= {*found["versions"]}
+    for text in [kept.read_text(), *(file.read_text() for file in ROOT.glob("docs/bench.*"))]:
+        assert socket.gethostname() not in text
+        assert str(ROOT) not in text
+
+
+def test_the_chart_has_each_row_and_is_the_same_each_time(tmp_path: Path) -> None:
+    files = [tmp_path / "one.svg", tmp_path / "two.svg"]
+    for file in files:
+        draw({"redis": {"rows": rows()}}, file)
+    assert files[0].read_bytes() == files[1].read_bytes()
+    comments = files[0].read_text()
+    assert "ours to nothing / a peer" in comments
+    ElementTree.fromstring(comments)
+
+
+def test_a_table_says_median_spread_ratio_and_floor() -> None:
+    last = comparisons([dict(each) for each in rows(theirs=2000.0)]).splitlines()[-1]
+    assert last == "| ours to nothing | 3 (1 to 4) | a peer | 2,000 | 0.00 | 1 |"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_figures_of_a_bench_come_from_the_record(page: Path) -> None:
+    assert FIGURE.findall(PART.sub("", page.read_text())) == []
