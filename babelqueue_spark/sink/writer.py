@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.envelope.scan import octets_of
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.options import Options
@@ -89,16 +91,29 @@ def check_columns(schema: StructType) -> None:
 def _publish(
     batches: Iterator[pa.RecordBatch], stamp: IdSource, options: Options, *, ids_by_content: bool = False
 ) -> int:
-    published = 0
-    row = 0
-    with options.binding() as binding:
+    """Publish rows in chunks, in order; each is encoded while the one before is on its way.
+
+    Nothing is published after an error. What was encoded by then is dropped.
+    """
+    published = row = 0
+    sent: Future[int] | None = None
+    # The binding that publishes is busy while another answers what the next rows may hold.
+    with options.binding() as binding, options.binding() as asked, ThreadPoolExecutor(1, "publish") as thread:
         for chunk in in_chunks(batches, binding):
             of_content = IdSource(f"{stamp.text} {_fingerprint(chunk)}", stamp.writer)
             ids = of_content if ids_by_content else stamp
-            for queue, messages in to_messages(chunk, row, ids, options, binding).items():
-                published += publish(binding, queue, messages, keys=of_content, first_row=row)
+            encoded = to_messages(chunk, row, ids, options, asked)
+            published += sent.result() if sent else 0
+            sent = thread.submit(_send, binding, encoded, of_content, row)
             row += chunk.num_rows
-    return published
+        return published + (sent.result() if sent else 0)
+
+
+def _send(binding: BaseBinding, encoded: dict[str, pa.RecordBatch], keys: IdSource, first_row: int) -> int:
+    return sum(
+        publish(binding, queue, messages, keys=keys, first_row=first_row)
+        for queue, messages in encoded.items()
+    )
 
 
 def _fingerprint(chunk: pa.RecordBatch) -> str:
