@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 
-import botocore.session
-from boto3 import Session
 from botocore import exceptions
 from botocore.config import Config
 from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
+from botocore.loaders import Loader, create_loader
 from botocore.parsers import ResponseParserError
+from botocore.session import Session
 
 from babelqueue_spark.bindings.advice import Advice, denied, failed, full, not_found, unreachable
 from babelqueue_spark.bindings.sqs.options import SqsOptions
@@ -103,7 +103,7 @@ _FAILURES: tuple[tuple[type[Exception], Advice], ...] = (
 
 
 class SqsClient:
-    """A boto3 client and its threads, made at the first request in the process that needs them."""
+    """A botocore client and its threads, made at the first request in the process that needs them."""
 
     def __init__(self, options: SqsOptions) -> None:
         self._options = options
@@ -178,7 +178,7 @@ class SqsClient:
             options = self._options
             with self._explained({}):
                 session = _session(options)
-                self._client = session.client(
+                self._client = session.create_client(
                     "sqs", endpoint_url=options.endpoint_url, config=_config(options)
                 )
         return self._client
@@ -244,7 +244,7 @@ class _AssumedRole:
         if options.external_id is not None:
             arguments["ExternalId"] = options.external_id
         fetcher = AssumeRoleCredentialFetcher(
-            partial(source.client, config=_config(options)),
+            partial(source.create_client, config=_config(options)),
             source.get_credentials(),
             options.role_arn,
             extra_args=arguments,
@@ -276,14 +276,31 @@ def _config(options: SqsOptions) -> Config:
 
 
 def _session(options: SqsOptions) -> Session:
-    source = Session(profile_name=options.profile, region_name=options.region, **options.credentials)
+    source = _opened(options.profile, options.region)
+    if options.credentials:
+        names = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+        source.set_credentials(*map(options.credentials.get, names))
     if options.role_arn is None:
         return source
     if source.get_credentials() is None:
         raise exceptions.NoCredentialsError
-    assuming = botocore.session.Session()
+    assuming = _opened(None, source.get_config_variable("region"))
     assuming.register_component("credential_provider", _AssumedRole(source, options))
-    return Session(botocore_session=assuming, region_name=source.region_name)
+    return assuming
+
+
+def _opened(profile: str | None, region: str | None) -> Session:
+    session = Session(profile=profile)
+    if region is not None:
+        session.set_config_variable("region", region)
+    session.register_component("data_loader", _descriptions(session.get_config_variable("data_path")))
+    return session
+
+
+@cache
+def _descriptions(data_path: str | None) -> Loader:
+    """The descriptions of services: to read them takes ten times as long as all else of a client."""
+    return create_loader(data_path)
 
 
 def _code(error: exceptions.ClientError) -> str:
