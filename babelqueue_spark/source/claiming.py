@@ -2,6 +2,8 @@
 
 The order is the guarantee. Until the journal is written, the broker owns the messages and delivers them
 again if this process dies. From then on the journal owns them, and their redeliveries are recognised.
+The first row comes after the acknowledge: a consumer may stop there (`take`, `isEmpty`), and Spark commits
+the batch without waiting for this process.
 """
 
 from __future__ import annotations

@@ -22,8 +22,10 @@ from babelqueue_spark.bindings.sql import SqlBinding
 from babelqueue_spark.errors import JournalError, JournalMissingError
 from babelqueue_spark.journal import Journal, Segment
 from babelqueue_spark.options import read_options
+from babelqueue_spark.rows.reading import SCHEMA
 from babelqueue_spark.source.claiming import deliveries_of
 from babelqueue_spark.source.plan import Claim, Share
+from babelqueue_spark.source.stream import QueueStreamReader
 from babelqueue_spark.testing import eventually, take
 from tests.servers.rabbitmq import RabbitServer
 from tests.streams import backlog, envelope, publish
@@ -76,6 +78,22 @@ def test_a_repeated_attempt_reads_the_journal_and_not_the_queue(url: str, queue:
     publish(url, queue, (envelope(n) for n in range(10, 20)))
     assert attempt(url, queue, location, 0) == first
     assert backlog(url, queue) == 10
+
+
+def test_a_consumer_that_stops_at_its_first_row_leaves_nothing_to_acknowledge(
+    url: str, queue: str, location: str
+) -> None:
+    """As `take` and `isEmpty` do: Spark calls the batch finished then, and the process may be killed."""
+    publish(url, queue, (envelope(n) for n in range(10)))
+    journal = Journal(location)
+    journal.record_plan(1, {})
+    claim = Claim(journal.id, 1, 0, [Share(queue, 500, 1 << 20)], 1 << 20, committed=0)
+    options = read_options({"url": url, "queue": queue, "journalLocation": location})
+    rows = QueueStreamReader(options, SCHEMA).read(claim)
+    assert next(rows).num_rows == 10
+    assert journal.segment(1, 0).acknowledged()
+    assert backlog(url, queue) == 0
+    rows.close()
 
 
 def test_messages_come_back_when_the_journal_cannot_be_written(
