@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,11 +26,13 @@ from babelqueue_spark.bindings import (
 from babelqueue_spark.bindings.contract import DeadLetterStyle
 from babelqueue_spark.bindings.options import byte_size, flag, seconds
 from babelqueue_spark.errors import OptionError
+from babelqueue_spark.journal import Journal, is_object_store
 from babelqueue_spark.secrets import is_reference, resolve
 
 Offsets = str | dict[str, dict[int, int]]
 
 _SPARK_OWN = {"path", "checkpointlocation"}
+_JOURNAL = "journal."
 
 
 def _count(text: str) -> int:
@@ -147,8 +150,8 @@ OPTIONS = (
         field="journal_location",
         on="stream reads",
         default_doc="required",
-        doc="directory (an absolute path) or fsspec URL (`s3://…`) that driver and executors share; Kafka "
-        "needs none",
+        doc="directory (an absolute path) or object store (`s3://…`, `gs://…`, `abfss://…`) that driver and "
+        "executors share; Kafka needs none",
     ),
     Option(
         name="journalRetention",
@@ -284,6 +287,7 @@ class Options:
             are those two.
         given: names of the options that were given.
         client_options: what was given as `<broker>.<name>`, names in lower case.
+        journal_config: what was given as `journal.<name>`, names in lower case.
     """
 
     broker: str
@@ -306,6 +310,11 @@ class Options:
     txn_version: int | None = None
     given: frozenset[str] = frozenset()
     client_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    journal_config: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def journal(self, clock: Callable[[], float] = time.time) -> Journal:
+        """Open the journal, whose commits reckon by `clock`; resolves references on this machine."""
+        return Journal(str(self.journal_location), clock, resolved_config(self.journal_config))
 
     def check(self) -> None:
         """Raise `OptionError` for what the broker's binding refuses; connects to nothing.
@@ -347,6 +356,17 @@ class Options:
         )
 
 
+def journal_config(given: Mapping[str, str]) -> dict[str, str]:
+    """The options of the family `journal.<name>`, without the prefix, names in lower case."""
+    lowered = {key.lower(): value for key, value in given.items()}
+    return {key.removeprefix(_JOURNAL): lowered[key] for key in lowered if key.startswith(_JOURNAL)}
+
+
+def resolved_config(config: Mapping[str, str]) -> dict[str, str]:
+    """The options of a journal's store with references to secrets resolved on this machine."""
+    return {name: resolve(value, f"{_JOURNAL}{name}") for name, value in config.items()}
+
+
 def read_options(given: Mapping[str, str]) -> Options:
     """Parse the options of `spark.read` and `spark.readStream`; `OptionError` says what to change."""
     options = _parse(given, allowed=_ON_READS, door="reading")
@@ -374,9 +394,15 @@ def _parse(given: Mapping[str, str], *, allowed: tuple[On, ...], door: str) -> O
             raise OptionError(f"option '{option.name}' has no meaning when {door}: remove it")
         values[option.field] = option.value(lowered[option.name.lower()])
     values["broker"] = _broker(values)
+    config = journal_config(given)
+    if config and not is_object_store(values.get("journal_location", "")):
+        raise OptionError(
+            f"option '{_JOURNAL}{next(iter(config))}' is for a journalLocation on an object store"
+        )
     return Options(
         given=frozenset(option.name for option in found),
         client_options=_client_options(lowered, values["broker"], allowed),
+        journal_config=config,
         **values,
     )
 
@@ -397,7 +423,7 @@ def _broker(values: Mapping[str, Any]) -> str:
 def _client_options(lowered: Mapping[str, str], broker: str, allowed: tuple[On, ...]) -> dict[str, str]:
     client = {}
     for key, text in lowered.items():
-        if key in _BY_KEY or key in _SPARK_OWN:
+        if key in _BY_KEY or key in _SPARK_OWN or (key.startswith(_JOURNAL) and "stream reads" in allowed):
             continue
         prefix, dot, name = key.partition(".")
         if not dot or prefix != broker:

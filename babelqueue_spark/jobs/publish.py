@@ -8,7 +8,8 @@
 A JSON line is an envelope; what it leaves out of `trace_id`, `meta` and `attempts` is filled in, so that
 `{"job": "urn:babel:orders:created", "data": {"order_id": 1}}` is enough. Lines are published in their
 order, some thousand at a time; when that fails, it names the line to resume with (some of the lines after
-it may be on the queue already). The file may be compressed, and lie wherever fsspec reaches.
+it may be on the queue already). The file may be compressed (gz, bz2, zst, lz4), and lie on a disk or wherever
+`pyarrow.fs` reaches (`s3://…`, `gs://…`).
 
 With `--format` (any that Spark reads) or `--table`, rows have the columns of a write: `job` (or `urn`)
 and `data` (JSON text, a struct or a map), and if need be `trace_id`, `queue`, `key`, `headers`, `delay`
@@ -20,18 +21,19 @@ What no reader would accept ends the job before it is published, unless `--skip-
 from __future__ import annotations
 
 import argparse
+import io
 import time
 import uuid
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import BinaryIO
 
-import fsspec
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow.fs import FileSystem, LocalFileSystem
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType
@@ -188,13 +190,18 @@ def _chunks(path: str, first: int, last: int | None, size: int) -> Iterator[tupl
     """Lines `first` to `last` in chunks of `size`, each with the number of its first line."""
     now = first
     try:
-        with fsspec.open(path, "rb", compression="infer") as file:
+        with _opened(path) as file:
             lines = (line.rstrip(b"\r\n") for line in islice(file, first - 1, last))
             while chunk := list(islice(lines, size)):
                 yield now, chunk
                 now += len(chunk)
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, pa.ArrowException) as error:
         raise JobError(f"{path} cannot be read: {error}; {_published_before(now, first)}") from None
+
+
+def _opened(path: str) -> BinaryIO:
+    system, name = FileSystem.from_uri(path) if "://" in path else (LocalFileSystem(), path)
+    return io.BufferedReader(system.open_input_stream(name, compression="detect"))
 
 
 def _note(summary: Summary, first: int, reasons: pa.StringArray, refused: pa.BooleanArray) -> None:

@@ -12,13 +12,12 @@ from babelqueue_spark.journal.segments import (
     SegmentState,
     names_of,
 )
-from babelqueue_spark.journal.stores import FsspecStore, LocalStore, Store, open_store
+from babelqueue_spark.journal.stores import LocalStore, Store, is_object_store, open_store
 
 __all__ = [
     "CLOCK_SKEW",
     "AckRecord",
     "FromQueue",
-    "FsspecStore",
     "Identities",
     "Journal",
     "LocalStore",
@@ -27,6 +26,7 @@ __all__ = [
     "SegmentState",
     "State",
     "Store",
+    "is_object_store",
     "names_of",
     "open_store",
 ]

@@ -23,7 +23,7 @@ import socket
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,10 +57,16 @@ class Journal:
     Args:
         location: directory or URL.
         clock: seconds since 1970 by which commits reckon, on whichever host the driver runs.
+        config: of the object store, if it is one; see `open_store`.
     """
 
-    def __init__(self, location: str, clock: Callable[[], float] = time.time) -> None:
-        self._store = open_store(location)
+    def __init__(
+        self,
+        location: str,
+        clock: Callable[[], float] = time.time,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        self._store = open_store(location, config=config)
         self.location = self._store.location
         self._clock = clock
         self._owner: str | None = None

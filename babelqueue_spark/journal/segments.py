@@ -154,21 +154,14 @@ class Segment:
 
     def write(self, content: SegmentContent, schema: pa.Schema) -> bool:
         """Journal what was claimed (batches of `schema`), whole and durable; False if another was first."""
-        writer_id = uuid.uuid4().hex
         queues = json.dumps([queue for queue, _ in content.claimed])
-        metadata = {"queues": queues, "lapses_at": repr(content.lapses_at), "writer": writer_id}
+        metadata = {"queues": queues, "lapses_at": repr(content.lapses_at), "writer": uuid.uuid4().hex}
         schema = schema.append(pa.field(_REDELIVERED_COLUMN, pa.bool_())).with_metadata(metadata)
         batches = (
             pa.RecordBatch.from_arrays([*batch.columns, mask], schema=schema)
             for (_, batch), mask in zip(content.claimed, content.redelivered, strict=True)
         )
-        created = self._store.create_arrow(f"{self._stem}.arrow", batches, schema)
-        # A store may answer a request it repeated by itself with "exists", though the file is ours.
-        return created or self._writer() == writer_id.encode()
-
-    def _writer(self) -> bytes | None:
-        file = self._store.read_arrow(f"{self._stem}.arrow")
-        return None if file is None else file.metadata[b"writer"]
+        return self._store.create_arrow(f"{self._stem}.arrow", batches, schema)
 
     def discard(self) -> None:
         """Delete the segment, which was written too late to be read."""

@@ -1,4 +1,4 @@
-"""Where a journal keeps its files: a local (or mounted) directory, or any fsspec URL.
+"""Where a journal keeps its files: a local (or mounted) directory, or an object store.
 
 A store gives the journal four things: create a file exclusively, replace one, read, and list.
 Everything the journal promises rests on the first, so `probe` refuses storage that cannot do it.
@@ -14,21 +14,21 @@ import shutil
 import socket
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-import fsspec
 import pyarrow as pa
 
-from babelqueue_spark.errors import JournalError, JournalMissingError
+from babelqueue_spark.errors import JournalError, JournalMissingError, OptionError
+from babelqueue_spark.packages import brought_by
 
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF}
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS, errno.EXDEV}
 _ARROW_MAGIC = b"ARROW1"
-_BEING_WRITTEN = ("ConditionalRequestConflict", "409")
-"""What S3 answers while another writer creates the same file."""
+OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
+"""Schemes of URLs of object stores."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,13 @@ class Store(ABC):
     def create(self, name: str, content: bytes) -> bool:
         """Write a new file whole and durable; False, and nothing written, when the name is taken.
 
+        A name that holds this very content is not taken: a request that is repeated after its answer was lost
+        finds its own file. So content must differ between writers where it matters who was first.
         Only `make_folder` makes folders: where that of the file is not there, `JournalMissingError`, and
         nothing is written.
         """
         with self.explained():
-            return self._create(name, content)
+            return self._create(name, content) or self._read(name) == content
 
     def replace(self, name: str, content: bytes) -> None:
         """Write a file whole, over the old one if there is one."""
@@ -165,18 +167,21 @@ class Store(ABC):
         """Turn what the storage raises into a `JournalError` of one line."""
         try:
             yield
-        except FileNotFoundError:
-            raise JournalMissingError(
+        except self._errors as error:
+            raise self._error(error) from None
+
+    def _error(self, error: Exception) -> JournalError:
+        if isinstance(error, FileNotFoundError):
+            return JournalMissingError(
                 f"{self._option} {self.location} is not there as host {socket.gethostname()} sees it: it was "
                 "deleted or cleaned, or it is not mounted here; driver and executors must share it"
-            ) from None
-        except self._errors as error:
-            cause = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            cause = f"{type(error).__name__}: {self._shown(cause)}"
-            raise JournalError(
-                f"{self._option} {self.location} cannot be used ({cause}): it must be a directory "
-                "that driver and executors can both create, read and write"
-            ) from None
+            )
+        cause = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        cause = f"{type(error).__name__}: {self._shown(cause)}"
+        return JournalError(
+            f"{self._option} {self.location} cannot be used ({cause}): it must be a directory "
+            "that driver and executors can both create, read and write"
+        )
 
     def _shown(self, text: str) -> str:
         """The text in one line, without a user's name and password."""
@@ -276,79 +281,43 @@ class LocalStore(Store):
                     Path(entry.path).unlink(missing_ok=True)
 
 
-class FsspecStore(Store):
-    """Any fsspec file system whose `pipe_file(mode="create")` is exclusive, such as S3's conditional put."""
-
-    _errors = (Exception,)  # each file system passes on its client's own
-
-    def __init__(self, location: str, option: str = "journalLocation") -> None:
-        super().__init__(location, option)
-        try:
-            self._fs, self._root = fsspec.core.url_to_fs(location, use_listings_cache=False)
-        except (ImportError, ValueError, OSError) as error:
-            raise JournalError(
-                f"{option} {self.location} cannot be opened: {self._shown(str(error))}"
-            ) from None
-
-    def _path(self, name: str) -> str:
-        return f"{self._root.rstrip('/')}/{name}"
-
-    def _create(self, name: str, content: bytes) -> bool:
-        try:
-            self._fs.pipe_file(self._path(name), content, mode="create")
-        except FileExistsError:
-            return False
-        except OSError as error:
-            if _precondition_failed(error):
-                return False
-            raise
-        return True
-
-    def _replace(self, name: str, content: bytes) -> None:
-        self._fs.pipe_file(self._path(name), content)
-
-    def _read(self, name: str) -> bytes | None:
-        try:
-            content: bytes = self._fs.cat_file(self._path(name))
-        except FileNotFoundError:
-            return None
-        return content
-
-    def _sizes(self, folder: str) -> dict[str, int]:
-        try:
-            entries: list[dict[str, Any]] = self._fs.ls(self._path(folder), detail=True, refresh=True)
-        except FileNotFoundError:
-            return {}
-        return {str(entry["name"]).rstrip("/").rpartition("/")[2]: entry["size"] or 0 for entry in entries}
-
-    def _remove(self, folder: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            self._fs.rm(self._path(folder), recursive=True)
-
-    def _remove_file(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            self._fs.rm_file(self._path(name))
-
-    def _make_folder(self, name: str) -> None:
-        """Do nothing: an object store has no folders."""
-
-    def _sweep(self, folder: str) -> None:
-        """Do nothing: an object store shows no file before it is whole."""
+def is_object_store(location: str) -> bool:
+    """Whether a location is the URL of an object store."""
+    scheme, colon, _ = location.partition("://")
+    return bool(colon) and scheme.lower() in OBJECT_STORES
 
 
-def open_store(location: str, option: str = "journalLocation") -> Store:
-    """The store for a path, a `file:` URL or any fsspec URL; errors name the `option` that it came by."""
-    scheme, separator, _ = location.partition("://")
-    if location.startswith("file:"):
+def open_store(
+    location: str, option: str = "journalLocation", config: Mapping[str, str] | None = None
+) -> Store:
+    """The store for a path, a `file:` URL or the URL of an object store.
+
+    Args:
+        location: the path or URL.
+        option: how errors name it.
+        config: of an object store, by the names that `ObjectStore` takes; a path needs none.
+
+    Raises:
+        OptionError: the scheme is unknown, a package is missing, or the configuration is invalid.
+    """
+    if is_object_store(location):
+        return _object_store(location, option, config or {})
+    scheme, colon, _ = location.partition(":")
+    if colon and scheme == "file":
         return LocalStore("/" + location.removeprefix("file:").lstrip("/"), option)
-    if not separator or len(scheme) < 2:
-        return LocalStore(location, option)
-    return FsspecStore(location, option)
+    if colon and len(scheme) > 1 and "/" not in scheme:
+        known = ", ".join(f"{each}://" for each in OBJECT_STORES)
+        raise OptionError(
+            f"{option} has the scheme '{scheme}:', which cannot be used: use a path, or a URL that begins "
+            f"with {known}; mount other storage (HDFS, SMB) and use the path; dbfs:/Volumes/… is /Volumes/…"
+        )
+    return LocalStore(location, option)
 
 
-def _precondition_failed(error: OSError) -> bool:
-    response = getattr(error.__cause__, "response", {})
-    return response.get("Error", {}).get("Code") in ("PreconditionFailed", "412", *_BEING_WRITTEN)
+def _object_store(location: str, option: str, config: Mapping[str, str]) -> Store:
+    with brought_by("objectstore", f"{option} on an object store", "obstore"):
+        from babelqueue_spark.journal.objects import ObjectStore
+    return ObjectStore(location, option, config)
 
 
 def _is_whole(path: Path, content: bytes) -> bool:

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from babelqueue_spark.bindings import Binding
 from babelqueue_spark.errors import DataLossError, OptionError
-from babelqueue_spark.journal import FromQueue, Journal
+from babelqueue_spark.journal import FromQueue
 from babelqueue_spark.options import Options
 from babelqueue_spark.rows.reading import to_rows
 from babelqueue_spark.source.claiming import deliveries_of
@@ -45,7 +45,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options, schema: StructType) -> None:
         if options.journal_location is None:
             raise OptionError(
-                "option 'journalLocation' is required for streaming reads: a directory (or fsspec URL) "
+                "option 'journalLocation' is required for streaming reads: a directory or object store "
                 "that driver and executors share, one for each query"
             )
         check_no_offsets(options)
@@ -98,7 +98,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Claim, journal, acknowledge and yield; a replay yields what the journal holds."""
         assert isinstance(partition, Claim)
-        journal = Journal(str(self._options.journal_location))
+        journal = self._options.journal()
         with self._options.queue_binding() as binding:
             for queues, batch in _in_rows(deliveries_of(partition, self._options, journal, binding)):
                 yield to_rows(batch, queues, binding, self._schema, self._options.allow_empty_list_data)
@@ -115,7 +115,7 @@ class _Planner:
         self._options = options
         self._binding: Binding = options.queue_binding()
         self._check_claimable()
-        self._journal = Journal(str(options.journal_location), self._binding.now)
+        self._journal = options.journal(self._binding.now)
         self._owner = False
         self._end: dict[str, Any] | None = None
         self._committed = 0

@@ -10,13 +10,13 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import pyarrow as pa
 from pyspark import TaskContext
 
-from babelqueue_spark.options import Options
+from babelqueue_spark.options import Options, resolved_config
 from babelqueue_spark.publishing import publish
 from babelqueue_spark.rows.ids import IdSource
 from babelqueue_spark.worker.admission import Admission, RecordedAdmission
@@ -52,6 +52,7 @@ class Work:
         timeout: seconds that a handler has for a message; None = no limit.
         store: idempotency; None = messages are handled as often as they come.
         location, run, batch: of the outbox.
+        journal_config: of the outbox's object store, with references to secrets.
         message_log: folder for a line a message; None = none.
     """
 
@@ -64,10 +65,11 @@ class Work:
     run: str
     batch: int
     message_log: str | None
+    journal_config: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def outbox(self) -> Outbox:
         """The outbox of this batch."""
-        return Outbox(self.location, self.run, self.batch)
+        return Outbox(self.location, self.run, self.batch, resolved_config(self.journal_config))
 
 
 # -- tasks -------------------------------------------------------------------------------------------------

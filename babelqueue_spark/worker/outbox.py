@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,13 +46,14 @@ class Outbox:
     """The entries of one batch, in the folder of its run (a query, or one call of `Worker.run`).
 
     Args:
-        location: a directory or fsspec URL that driver and executors share.
+        location: a directory or object store that driver and executors share.
         run: the id of the query, or of the run.
         batch: number of the batch within it.
+        config: of the object store, if it is one, by the names of the options `journal.<name>`.
     """
 
-    def __init__(self, location: str, run: str, batch: int) -> None:
-        self._store = open_store(location)
+    def __init__(self, location: str, run: str, batch: int, config: Mapping[str, str] | None = None) -> None:
+        self._store = open_store(location, config=config)
         self._run = run
         self._batch = batch
 

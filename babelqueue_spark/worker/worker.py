@@ -19,7 +19,7 @@ from babelqueue_spark.envelope.columns import BLANKS
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.functions import decode
 from babelqueue_spark.journal import open_store
-from babelqueue_spark.options import write_options
+from babelqueue_spark.options import journal_config, resolved_config, write_options
 from babelqueue_spark.packages import require
 from babelqueue_spark.rows.reading import SCHEMA
 from babelqueue_spark.worker.backoff import Backoff
@@ -66,8 +66,8 @@ class Worker:
 
     Args:
         options: of the connector's writes, by name: where to publish retries, dead letters and what handlers
-            return.
-        journal: a directory or fsspec URL that driver and executors share, for this worker alone.
+            return; and `journal.<name>` for the object store of the journal.
+        journal: a directory or object store that driver and executors share, for this worker alone.
         checkpoint: the `checkpointLocation` of the query, needed over Spark Connect only: the query's id is
             read there.
         max_attempts: deliveries of a failing message before it becomes a dead letter, the first included.
@@ -109,8 +109,9 @@ class Worker:
         dataframe_timeout = _renamed("dataframe_timeout", dataframe_timeout, "frame_timeout", frame_timeout)
         message_log = _renamed("message_log", message_log, "exchange", exchange)
         require("a worker", "pandas")  # PySpark's mapInArrow checks for it
-        self._given = dict(options)
-        self._options = write_options(options)
+        self._journal_config = journal_config(options)
+        self._given = {name: options[name] for name in options if not name.lower().startswith("journal.")}
+        self._options = write_options(self._given)
         self._journal = journal
         self._checkpoint = checkpoint
         self._policy = _checked(
@@ -191,7 +192,7 @@ class Worker:
         `frame` has the columns of a read, `data` as text. It may be filtered, but not shuffled: a batch that
         is repeated after a crash finds its decisions by the rows of each partition.
         """
-        work = self._work(_query_id(frame.sparkSession, self._checkpoint), batch_id)
+        work = self._work(self._query_id(frame.sparkSession), batch_id)
         work.outbox().begin()
         self._finish(batch_id, self._handled(frame, work))
 
@@ -215,7 +216,7 @@ class Worker:
 
     def _work(self, run: str, batch: int) -> Work:
         if not self._probed:
-            Outbox(self._journal, run, batch).probe()
+            Outbox(self._journal, run, batch, resolved_config(self._journal_config)).probe()
             self._check_retries()
             self._probed = True
         return Work(
@@ -228,7 +229,30 @@ class Worker:
             run=run,
             batch=batch,
             message_log=self._message_log,
+            journal_config=self._journal_config,
         )
+
+    def _query_id(self, spark: Any) -> str:
+        if isinstance(spark, SparkSession):
+            query: str | None = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+            if query is None:
+                raise OptionError(
+                    "a worker is called by foreachBatch: for a DataFrame by itself, use run(frame)"
+                )
+            return query
+        if self._checkpoint is None:
+            raise OptionError(
+                "Spark Connect does not tell a worker whose batches it gets: give it checkpoint=, the "
+                "checkpointLocation of its query"
+            )
+        store = open_store(self._checkpoint, "checkpoint", resolved_config(self._journal_config))
+        try:
+            return str(json.loads(store.read("metadata") or "")["id"])
+        except (ValueError, KeyError):
+            raise OptionError(
+                "the worker's checkpoint is not its query's, or out of reach of the server's Python: there "
+                "is no query's id in its file 'metadata'"
+            ) from None
 
     def _check_retries(self) -> None:
         """Raise, before any handler has run, where the broker cannot hold a queue's retries."""
@@ -325,27 +349,6 @@ def _warn(former: str, name: str, *, stacklevel: int = 3) -> None:
         DeprecationWarning,
         stacklevel=stacklevel,
     )
-
-
-def _query_id(spark: Any, checkpoint: str | None) -> str:
-    if isinstance(spark, SparkSession):
-        query: str | None = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
-        if query is None:
-            raise OptionError("a worker is called by foreachBatch: for a DataFrame by itself, use run(frame)")
-        return query
-    if checkpoint is None:
-        raise OptionError(
-            "Spark Connect does not tell a worker whose batches it gets: give it checkpoint=, the "
-            "checkpointLocation of its query"
-        )
-    metadata = open_store(checkpoint, "checkpoint").read("metadata")
-    try:
-        return str(json.loads(metadata or "")["id"])
-    except (ValueError, KeyError):
-        raise OptionError(
-            "the worker's checkpoint is not its query's, or out of reach of the server's Python: there is no "
-            "query's id in its file 'metadata'"
-        ) from None
 
 
 def _acceptable() -> Column:
