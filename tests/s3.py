@@ -44,6 +44,7 @@ class S3Server:
         self._unavailable = self._unanswered = 0
         self._port = 0
         self._lock = threading.Lock()
+        self._turns = threading.Lock()  # moto checks the condition of a put, and then writes
         self.start()
         self._before = dict(os.environ)
         os.environ.update(_ENVIRONMENT, AWS_ENDPOINT_URL=self.url)
@@ -95,7 +96,8 @@ class S3Server:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             start_response("503 Slow Down", [("Content-Length", "0")])
             return [b""]
-        answer: Iterable[bytes] = self._app(environ, start_response)
+        with self._turns:
+            answer: Iterable[bytes] = [b"".join(self._app(environ, start_response))]
         if unanswered:
             connection: socket.socket = environ["werkzeug.socket"]
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)

@@ -86,7 +86,9 @@ def test_a_check_needs_no_broker_and_no_secret() -> None:
 
 def test_each_field_is_made_by_one_option() -> None:
     made = [option.field for option in OPTIONS]
-    assert sorted([*made, "given", "client_options", "journal_config"]) == sorted(each.name for each in fields(Options))
+    assert sorted([*made, "given", "client_options", "journal_config"]) == sorted(
+        each.name for each in fields(Options)
+    )
 
 
 def test_what_is_not_given_has_its_default() -> None:

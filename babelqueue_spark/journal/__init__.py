@@ -12,7 +12,7 @@ from babelqueue_spark.journal.segments import (
     SegmentState,
     names_of,
 )
-from babelqueue_spark.journal.stores import LocalStore, Store, is_object_store, open_store
+from babelqueue_spark.journal.stores import LocalStore, Store, Survey, is_object_store, open_store
 
 __all__ = [
     "CLOCK_SKEW",
@@ -26,6 +26,7 @@ __all__ = [
     "SegmentState",
     "State",
     "Store",
+    "Survey",
     "is_object_store",
     "names_of",
     "open_store",

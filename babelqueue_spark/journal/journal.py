@@ -29,11 +29,17 @@ from typing import Any
 
 from babelqueue_spark.errors import JournalError, JournalMissingError, JournalTakenOverError
 from babelqueue_spark.journal.segments import SILENT_RECORD, Identities, Segment, encode, folder_of, names_of
-from babelqueue_spark.journal.stores import open_store
+from babelqueue_spark.journal.stores import Survey, open_store
 
 FORMAT = 2
+_SEEN: set[tuple[str, str]] = set()
+"""Journals on object stores (location, id) that this process saw: no mount comes between them and a task."""
 REDELIVERY_MEMORY = 3600.0
 """Seconds for which a message that may still be redelivered is remembered after its batch was committed."""
+
+
+_SILENT_COMMIT = len(encode({"cleaned": 9_999_999_999, "lost": {}}))
+"""Most bytes of a commit after which nothing is to be delivered again."""
 
 
 @dataclass
@@ -70,6 +76,8 @@ class Journal:
         self.location = self._store.location
         self._clock = clock
         self._owner: str | None = None
+        self._owner_version: str | None = None
+        self._state: State | None = None
         self._id: str | None = None
 
     @property
@@ -95,8 +103,12 @@ class Journal:
 
     def check_shared(self, journal_id: str) -> None:
         """Raise `JournalMissingError` unless this process sees the journal of that id."""
+        if (self.location, journal_id) in _SEEN:
+            return
         content = self._store.read("journal.json")
         if content is not None and json.loads(content).get("id") == journal_id:
+            if not self._store.mounted:
+                _SEEN.add((self.location, journal_id))
             return
         found = "another journal" if content else "no journal"
         raise JournalMissingError(
@@ -117,11 +129,29 @@ class Journal:
             "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
         self._store.replace("owner.json", encode(owner))
-        self._owner = str(owner["owner"])
-        self._remove_cleaned(self.state().cleaned)
+        self._owner, self._owner_version = str(owner["owner"]), None
+        self._state = self._read_state()
+        self._remove_cleaned(self._state.cleaned)
 
-    def check_owner(self) -> None:
-        """Raise `JournalTakenOverError` if another query has taken the journal over since `take_over`."""
+    def check_owner(self) -> Survey:
+        """Raise `JournalTakenOverError` if another query has taken the journal over since `take_over`.
+
+        Returns what the journal held at that moment. A commit by the former owner, which was under way when
+        this one took over, shows here, and `state` is read again.
+        """
+        seen = self._survey()
+        if seen.version is None or seen.version != self._owner_version:
+            # A file that is ours now was ours at the survey too, since each owner writes it once.
+            self._check_owner_file()
+            self._owner_version = seen.version
+        if self._state is None or max(_numbers(seen.sizes("commits")), default=0) != self._state.committed:
+            self._state = self._read_state()
+        return seen
+
+    def _survey(self) -> Survey:
+        return self._store.survey(folder_of(self.state().committed), "owner.json")
+
+    def _check_owner_file(self) -> None:
         content = self._store.read("owner.json")
         if self._owner is not None and content is None:
             raise JournalMissingError(
@@ -139,15 +169,18 @@ class Journal:
 
     # -- plans -------------------------------------------------------------------------------------
 
-    def plan(self, batch: int) -> dict[str, Any] | None:
-        """Read the recorded plan of a batch, or None."""
+    def plan(self, batch: int, seen: Survey | None = None) -> dict[str, Any] | None:
+        """Read the recorded plan of a batch, or None; nothing is read if it was not `seen` a moment ago."""
+        if seen is not None and "plan.json" not in seen.sizes(folder_of(batch)):
+            return None
         content = self._store.read(f"{folder_of(batch)}/plan.json")
         return json.loads(content) if content is not None else None
 
     def record_plan(self, batch: int, plan: dict[str, Any]) -> dict[str, Any]:
         """Write the plan of a batch, unless it has one; return the plan that it has then."""
         self._store.make_folder(folder_of(batch))
-        self._store.create(f"{folder_of(batch)}/plan.json", encode(plan))
+        if self._store.create(f"{folder_of(batch)}/plan.json", encode(plan)):
+            return plan
         recorded = self.plan(batch)
         if recorded is None:
             raise JournalError(f"journal {self.location} lost the plan of batch {batch} while it was written")
@@ -175,8 +208,11 @@ class Journal:
         may have lapsed before the acknowledge, from messages that an acknowledge could not remove, and from
         those that earlier batches left unacknowledged; less the redeliveries recognised since.
         """
-        found = Counter({name: count for name, (count, _) in self.state().unacknowledged.items()})
-        for segment in self._segments(after, batch, telling=True):
+        seen = self._store.survey(folder_of(after))
+        found = Counter[str]()
+        if any(size > _SILENT_COMMIT for size in seen.sizes("commits").values()):
+            found.update({name: count for name, (count, _) in self.state().unacknowledged.items()})
+        for segment in self._segments(after, batch, telling=True, seen=seen):
             if segment.place != (batch, partition):
                 found.update(segment.expected_redeliveries(identities, now))
         return +found
@@ -196,14 +232,16 @@ class Journal:
                 found.update(names_of(content.fresh, identities))
         return found
 
-    def _segments(self, after: int, batch: int, *, telling: bool = False) -> Iterator[Segment]:
-        """The segments written in the batches `after + 1 … batch`, by one listing of each.
+    def _segments(
+        self, after: int, batch: int, *, telling: bool = False, seen: Survey | None = None
+    ) -> Iterator[Segment]:
+        """The segments written in the batches `after + 1 … batch`, as they were `seen`, or by listing each.
 
         With `telling`, only those of which a redelivery may be expected: as the size of an acknowledge record
         shows, most hold nothing but how many messages were claimed.
         """
         for number in range(after + 1, batch + 1):
-            sizes = self._store.sizes(folder_of(number))
+            sizes = (seen.sizes if seen else self._store.sizes)(folder_of(number))
             for index in _partitions(sizes, ".arrow"):
                 segment = self.segment(number, index)
                 if not telling or sizes.get(f"{index:05d}.ack", math.inf) > SILENT_RECORD:
@@ -212,7 +250,21 @@ class Journal:
     # -- committing --------------------------------------------------------------------------------
 
     def state(self) -> State:
-        """Read what has been committed and cleaned so far."""
+        """Tell what has been committed and cleaned so far.
+
+        Its owner remembers it, since only the owner commits; `check_owner` reads it again if another did.
+        """
+        return self._state if self._state is not None else self._read_state()
+
+    def is_cleaned(self, batch: int) -> bool:
+        """Whether the segments of a batch may be gone, by one listing of the commits if it is not finished.
+
+        Segments are removed only after the commit is written. So a segment that could be created before a
+        listing without that commit is the first of its place, and no late one of a cleaned batch.
+        """
+        return max(self._numbers("commits"), default=0) >= batch and self._read_state().cleaned >= batch
+
+    def _read_state(self) -> State:
         seen: list[int] = []
         while (numbers := self._numbers("commits")) != seen:
             for number in reversed(numbers):
@@ -224,22 +276,28 @@ class Journal:
             seen = numbers  # removed since they were listed, because a later one came; or torn
         return State()
 
-    def commit(self, batch: int, retention: float = 0.0) -> None:
-        """Record that Spark has finished every batch up to `batch`; clean those planned `retention` s ago."""
+    def commit(self, batch: int, retention: float = 0.0, seen: Survey | None = None) -> None:
+        """Record that Spark has finished every batch up to `batch`; clean those planned `retention` s ago.
+
+        What was `seen` must not be older than the end of the batch.
+        """
         before = self.state()
         if batch <= before.committed:
             return
+        seen = seen or self._survey()
         now = self._clock()
         cleaned = before.cleaned
-        while cleaned < batch and self._expired(cleaned + 1, now - retention):
+        oldest = now - retention if retention else math.inf
+        while cleaned < batch and self._expired(cleaned + 1, oldest):
             cleaned += 1
-        after = {"cleaned": cleaned, "lost": self._still_unacknowledged(before, batch, now)}
-        self._write_commit(batch, encode(after), range(before.cleaned + 1, cleaned + 1))
-        for number in self._numbers("commits"):
-            if number < batch:
-                self._store.remove_file(_commit(number))
-        for number in range(before.cleaned + 1, cleaned + 1):
-            self._store.remove(folder_of(number))
+        unacknowledged = self._still_unacknowledged(before, batch, now, seen)
+        after = {"cleaned": cleaned, "lost": unacknowledged}
+        expired = range(before.cleaned + 1, cleaned + 1)
+        self._write_commit(batch, encode(after), expired)
+        if self._state is not None:
+            self._state = State(batch, cleaned, unacknowledged)
+        former = [_commit(number) for number in _numbers(seen.sizes("commits")) if number < batch]
+        self._store.remove_all(former, [folder_of(number) for number in expired], seen)
 
     def _write_commit(self, batch: int, content: bytes, expired: range) -> None:
         """Write a commit; where there is no room, make some by deleting the segments that it would clean."""
@@ -255,13 +313,15 @@ class Journal:
 
     def _numbers(self, folder: str) -> list[int]:
         """The numbers that name commits, or folders of batches, in ascending order."""
-        return sorted(int(name) for name in self._store.names(folder) if name.isdigit())
+        return _numbers(self._store.names(folder))
 
-    def _still_unacknowledged(self, state: State, batch: int, now: float) -> dict[str, tuple[int, float]]:
+    def _still_unacknowledged(
+        self, state: State, batch: int, now: float, seen: Survey
+    ) -> dict[str, tuple[int, float]]:
         oldest = now - REDELIVERY_MEMORY
         remembered = {name: entry for name, entry in state.unacknowledged.items() if entry[1] > oldest}
         counts = Counter({name: count for name, (count, _) in remembered.items()})
-        for segment in self._segments(state.committed, batch, telling=True):
+        for segment in self._segments(state.committed, batch, telling=True, seen=seen):
             record = segment.ack_record()
             if record is not None:
                 counts.update(record.expected_redeliveries())
@@ -270,6 +330,8 @@ class Journal:
         }
 
     def _expired(self, batch: int, before: float) -> bool:
+        if before == math.inf:
+            return True
         plan = self.plan(batch)
         return plan is None or float(plan.get("planned_at", 0)) <= before
 
@@ -286,6 +348,10 @@ class Journal:
 
 def _commit(batch: int) -> str:
     return f"commits/{batch:010d}"
+
+
+def _numbers(names: Iterable[str]) -> list[int]:
+    return sorted(int(name) for name in names if name.isdigit())
 
 
 def _partitions(names: Iterable[str], suffix: str) -> list[int]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -27,7 +28,7 @@ from obstore.exceptions import (
 from obstore.store import from_url
 
 from babelqueue_spark.errors import JournalError, JournalMissingError, OptionError
-from babelqueue_spark.journal.stores import Store
+from babelqueue_spark.journal.stores import Store, Survey
 
 T = TypeVar("T")
 
@@ -76,6 +77,7 @@ class ObjectStore(Store):
         OptionError: an option is unknown or has an invalid value, or the URL is invalid or has a login in it.
     """
 
+    mounted = False
     _errors = (BaseError, OSError, ValueError)
 
     def __init__(self, location: str, option: str, config: Mapping[str, str]) -> None:
@@ -130,6 +132,25 @@ class ObjectStore(Store):
         found = obstore.list_with_delimiter(self._ours, folder)
         files = {_last(each["path"]): each["size"] for each in found["objects"]}
         return {**files, **{_last(prefix): 0 for prefix in found["common_prefixes"]}}
+
+    def _survey(self, after: str, watched: str | None) -> Survey:
+        folders: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        versions: dict[str, str | None] = {}
+        for page in obstore.list(self._ours, offset=f"{after}/~", chunk_size=1000):
+            for each in page:
+                folder, _, name = each["path"].rpartition("/")
+                folders[folder][name] = each["size"]
+                versions[each["path"]] = each["e_tag"]
+
+        def sizes(folder: str) -> Mapping[str, int]:
+            return folders.get(folder, {}) if folder > after else self.sizes(folder)
+
+        return Survey(versions.get(watched) if watched is not None else None, sizes)
+
+    def _remove_all(self, files: Sequence[str], folders: Sequence[str], seen: Survey) -> None:
+        names = [*files, *(f"{folder}/{name}" for folder in folders for name in seen.sizes(folder))]
+        if names:
+            self._delete(names)
 
     def _remove(self, folder: str) -> None:
         names = [each["path"] for each in obstore.list(self._ours, folder).collect()]

@@ -14,7 +14,7 @@ import shutil
 import socket
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -39,11 +39,27 @@ class ArrowFile:
     metadata: dict[bytes, bytes]
 
 
+@dataclass(frozen=True)
+class Survey:
+    """What a store holds at one moment, as far as it was asked.
+
+    Attributes:
+        version: changes when the watched file is replaced; None where it is missing.
+        sizes: folder → name → bytes of each file in it; empty where there is no such folder.
+    """
+
+    version: str | None
+    sizes: Callable[[str], Mapping[str, int]]
+
+
 class Store(ABC):
     """Files under one location; names are relative, with `/` between folders.
 
     Every operation raises `JournalError`, in one line, for what the storage refuses.
     """
+
+    mounted = True
+    """Whether each host may see other files at the location."""
 
     _errors: tuple[type[Exception], ...] = (OSError, ValueError)
 
@@ -89,10 +105,20 @@ class Store(ABC):
         with self.explained():
             return self._sizes(folder)
 
+    def survey(self, after: str, watched: str | None = None) -> Survey:
+        """Look at all that comes after a folder, and at one file: one request to an object store."""
+        with self.explained():
+            return self._survey(after, watched)
+
     def remove(self, folder: str) -> None:
         """Delete a folder and all in it; silent where there is none."""
         with self.explained():
             self._remove(folder)
+
+    def remove_all(self, files: Sequence[str], folders: Sequence[str], seen: Survey) -> None:
+        """Delete files, and folders with what a survey saw in them: one request to most object stores."""
+        with self.explained():
+            self._remove_all(files, folders, seen)
 
     def remove_file(self, name: str) -> None:
         """Delete one file; silent where there is none."""
@@ -139,6 +165,12 @@ class Store(ABC):
 
     @abstractmethod
     def _sizes(self, folder: str) -> dict[str, int]: ...
+
+    @abstractmethod
+    def _survey(self, after: str, watched: str | None) -> Survey: ...
+
+    @abstractmethod
+    def _remove_all(self, files: Sequence[str], folders: Sequence[str], seen: Survey) -> None: ...
 
     @abstractmethod
     def _remove(self, folder: str) -> None: ...
@@ -262,6 +294,16 @@ class LocalStore(Store):
                     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
                         sizes[entry.name] = entry.stat().st_size
         return sizes
+
+    def _survey(self, after: str, watched: str | None) -> Survey:  # noqa: ARG002
+        content = self._read(watched) if watched is not None else None
+        return Survey(None if content is None else content.hex(), self.sizes)
+
+    def _remove_all(self, files: Sequence[str], folders: Sequence[str], seen: Survey) -> None:  # noqa: ARG002
+        for file in files:
+            self._remove_file(file)
+        for folder in folders:
+            self._remove(folder)
 
     def _remove(self, folder: str) -> None:
         shutil.rmtree(self._root / folder, ignore_errors=True)

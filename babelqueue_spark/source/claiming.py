@@ -89,7 +89,7 @@ def _claim_into(
     if not written:
         _release(content.claimed, binding)
         return None
-    if journal.state().cleaned >= claim.batch:
+    if journal.is_cleaned(claim.batch):
         segment.discard()
         _release(content.claimed, binding)
         raise _too_late(claim, journal)

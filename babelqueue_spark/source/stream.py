@@ -118,7 +118,7 @@ class _Planner:
         self._journal = options.journal(self._binding.now)
         self._owner = False
         self._end: dict[str, Any] | None = None
-        self._committed = 0
+        self._new: dict[str, Any] | None = None  # a plan that nobody but this query can have made
         self._first_plan = True
         self._drain = Drain(self._journal)
         self._pace = Pace()
@@ -146,20 +146,23 @@ class _Planner:
         known = start or self._end or self._last_planned()
         if not self._drain.active and self._pace.resting():
             return known
-        self._journal.check_owner()
+        seen = self._journal.check_owner()
         known = self._not_cleaned(known)
         self._drain.finished(known)
-        if start is not None or self._end is not None:
-            self._commit_proved(int(known["batch"]))
+        if start is not None or self._end is not None:  # by asking what follows, Spark proves it finished
+            self._journal.commit(int(known["batch"]), self._options.journal_retention, seen)
         batch = int(known["batch"]) + 1
-        planned = self._journal.plan(batch) or self._plan_next(batch, unlimited=unlimited)
+        planned = self._journal.plan(batch, seen) or self._plan_next(batch, unlimited=unlimited)
         self._pace.polled(idle=planned is None)
         return planned or known
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Claim]:
         self._own()
-        self._journal.check_owner()
         self._end = end
+        new, self._new = self._new, None
+        if end == new and int(start["batch"]) + 1 == int(end["batch"]):
+            return claims(end, self._journal.state().committed)
+        self._journal.check_owner()
         found: list[Claim] = []
         state = self._journal.state()
         for batch in range(int(start["batch"]) + 1, int(end["batch"]) + 1):
@@ -172,8 +175,9 @@ class _Planner:
 
     def commit(self, end: dict[str, Any]) -> None:
         self._own()
-        self._journal.check_owner()
-        self._journal.commit(int(end["batch"]), self._options.journal_retention)
+        if int(end["batch"]) > self._journal.state().committed:
+            seen = self._journal.check_owner()
+            self._journal.commit(int(end["batch"]), self._options.journal_retention, seen)
 
     # -- ownership, and what is proved ---------------------------------------------------------------
 
@@ -186,12 +190,6 @@ class _Planner:
     def _last_planned(self) -> dict[str, Any]:
         last = self._journal.last_planned()
         return self._journal.plan(last) or offset(self._journal.id, last)
-
-    def _commit_proved(self, batch: int) -> None:
-        """Commit a batch: by asking what follows it, Spark proves that it has finished it."""
-        if batch > self._committed:
-            self._journal.commit(batch, self._options.journal_retention)
-            self._committed = batch
 
     def _not_cleaned(self, start: dict[str, Any]) -> dict[str, Any]:
         """Return `start`, or the last cleaned batch if the checkpoint is older than that."""
@@ -237,7 +235,9 @@ class _Planner:
             backlog=dict(self.backlog),
             planned_at=round(self._binding.now(), 3),
         )
-        return self._journal.record_plan(batch, plan)
+        recorded = self._journal.record_plan(batch, plan)
+        self._new = plan if recorded is plan else None
+        return recorded
 
 
 def _in_rows(found: Iterable[FromQueue]) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
