@@ -43,6 +43,7 @@ REDIS = "redis://localhost:6379/0"
 NOT_HERE = {
     "needs a Databricks workspace",
     "needs a scheduler",  # `test_orchestrators.py` has it
+    "needs a bucket",
     "needs a namespace, in the environment variable SERVICE_BUS",
 }
 CLASSIC = """

@@ -63,6 +63,9 @@ _METADATA = "169.254.169.254"
 
 _LONGEST_CAUSE = 300
 
+_used_by: dict[str, int] = {}
+"""The process that started the client's threads, which its forks inherit in name only."""
+
 
 class ObjectStore(Store):
     """A folder of a bucket or container.
@@ -90,7 +93,6 @@ class ObjectStore(Store):
             )
         self._bucket = urlsplit(location).netloc.partition("@")[0]
         self._store = self._opened(location, config)
-        self._process = os.getpid()
 
     def _opened(self, location: str, config: Mapping[str, str]) -> Any:
         client = {name: value for name, value in config.items() if _unprefixed(name) in _CLIENT}
@@ -172,9 +174,12 @@ class ObjectStore(Store):
 
     @property
     def _ours(self) -> Any:
-        """The store; its threads do not outlive a fork, after which a request would wait for ever."""
-        if os.getpid() != self._process:
-            raise JournalError(f"{self._option} {self.location} was opened before this process was forked")
+        """The store, unless a request would wait for ever: the client's threads do not outlive a fork."""
+        if _used_by.setdefault("process", os.getpid()) != os.getpid():
+            raise JournalError(
+                f"{self._option} {self.location} cannot be used after a fork of a process that used one of "
+                "store: start this one by 'spawn'"
+            )
         return self._store
 
     def _repeated(self, request: Callable[[], T], name: str) -> T:

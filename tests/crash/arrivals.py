@@ -20,9 +20,10 @@ class Arrivals:
     replaces it; each attempt is also kept under `<folder>/attempts/`.
     """
 
-    def __init__(self, url: str, folder: str, expected: int, queues: list[str]) -> None:
+    def __init__(self, url: str, folder: str, journal: str, expected: int, queues: list[str]) -> None:
         self.url = url
         self.folder = Path(folder)
+        self.journal = journal
         self.queues = queues
         self._expected = expected
         self._complete = False
@@ -36,7 +37,7 @@ class Arrivals:
         return {
             "url": self.url,
             "queue": ",".join(self.queues),
-            "journalLocation": str(self.folder / "journal"),
+            "journalLocation": self.journal,
             "numPartitions": str(int(partitions) * len(self.queues)),
             "maxMessagesPerTrigger": str(2000 * len(self.queues)),
             **short_claims(self.url),
@@ -64,5 +65,5 @@ class Arrivals:
 
 
 def readings_in(text: str) -> list[Arrivals]:
-    """From JSON: a list of objects with `url`, `folder`, `expected` (messages in all), and `queues`."""
+    """From JSON: a list of objects with `url`, `folder`, `journal`, `expected` (messages in all), `queues`."""
     return [Arrivals(**reading) for reading in json.loads(text)]

@@ -46,11 +46,13 @@ class Kind:
         broker: as `tests.brokers` knows it.
         points: where workers are killed.
         declare: makes a queue, by URL and name; None = the first message makes it.
+        in_bucket: whether the journal is on an object store.
     """
 
     broker: str
     points: list[str]
     declare: Callable[[str, str], None] | None = None
+    in_bucket: bool = False
 
     def waiting(self, url: str, request: pytest.FixtureRequest) -> Waiting:
         """How to ask the broker what it has left."""
@@ -70,6 +72,7 @@ KINDS = {
     **{broker: Kind(broker, QUEUE_POINTS) for broker in ["sqlite", *SERVERS]},
     "quorum": Kind("rabbitmq", QUEUE_POINTS, _declare_quorum),
     "kafka": Kind("kafka", LOG_POINTS),
+    "object store": Kind("sqlite", QUEUE_POINTS, in_bucket=True),
 }
 
 
@@ -83,6 +86,8 @@ class Reading:
         self.url = url_of(kind.broker, request, folder)
         self.lapses = LAPSING in points
         self._folder = folder
+        place = f"s3://{request.getfixturevalue('bucket')}/{folder.parent.name}" if kind.in_bucket else folder
+        self._journal = f"{place}/journal"
         self._queues = {point: f"crash-{uuid.uuid4().hex[:12]}" for point in points}
         self._waiting = kind.waiting(self.url, request)
         for queue in self._queues.values():
@@ -108,6 +113,7 @@ class Reading:
         return {
             "url": self.url,
             "folder": str(self._folder),
+            "journal": self._journal,
             "expected": MESSAGES * len(self._queues),
             "queues": list(self._queues.values()),
         }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,13 +18,14 @@ import pytest
 from tests.crash.program import HERE
 from tests.crash.program import run as run_program
 from tests.crash.readings import IN_BATCH, KINDS, LOG_POINTS, QUEUE_POINTS, Reading
+from tests.s3 import S3Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.slow]
 
 Readings = dict[str, Reading]
 """By the names of `KINDS`."""
 ALL_POINTS = list(dict.fromkeys([*LOG_POINTS, *QUEUE_POINTS]))
-SPARKS = ["sqlite", "rabbitmq", "kafka"]
+SPARKS = ["sqlite", "rabbitmq", "kafka", "object store"]
 """Those whose killed workers are Spark's; the others' run the same code, and no JVM."""
 
 
@@ -129,6 +130,24 @@ class Killed:
 @pytest.mark.timeout(900)
 class TestSparks(Killed):
     names = ("sqlite", "rabbitmq", "quorum", "kafka")
+
+    @pytest.mark.parametrize(("name", "point"), worker_points(*names))
+    def test_killed_worker(self, killed_workers: Readings, name: str, point: str) -> None:
+        killed_workers[name].check(point)
+
+    @pytest.mark.parametrize(("name", "point"), driver_points(*names))
+    def test_killed_driver(self, killed_driver: Readings, name: str, point: str) -> None:
+        killed_driver[name].check(point)
+
+
+@pytest.mark.timeout(900)
+class TestObjectStore(Killed):
+    names = ("object store",)
+
+    @pytest.fixture(scope="class")
+    def bucket(self) -> Iterator[str]:
+        with S3Server() as server:
+            yield server.bucket
 
     @pytest.mark.parametrize(("name", "point"), worker_points(*names))
     def test_killed_worker(self, killed_workers: Readings, name: str, point: str) -> None:

@@ -7,13 +7,16 @@ import pickle
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 
 from babelqueue_spark.errors import JournalError, JournalMissingError, MissingPackageError, OptionError
 from babelqueue_spark.journal import Journal, Store, open_store
 from babelqueue_spark.options import read_options
+from babelqueue_spark.worker import Worker
 from tests.s3 import S3Server
 
 SECRET = "wJalrXUtnFEMI-s3cret"
@@ -143,6 +146,24 @@ def test_options_reach_the_store_and_their_values_stay_hidden(
     assert SECRET not in repr(vars(journal))
 
 
+def test_a_worker_passes_options_to_its_journal_on_executors(
+    server: S3Server, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    monkeypatch.setenv("JOURNAL_KEY", SECRET)
+    given = {
+        "url": f"sqlite:///{tmp_path}/queue.db",
+        "journal.endpoint": server.url,
+        "journal.secret_access_key": "env:JOURNAL_KEY",
+    }
+    work = Worker(given, journal=f"s3://{server.bucket}/{queue}")._work("run", 1)
+    assert SECRET.encode() not in cloudpickle.dumps(work)
+    pickle.loads(cloudpickle.dumps(work)).outbox().begin()
+    assert open_store(f"s3://{server.bucket}/{queue}", config={"endpoint": server.url}).names(
+        "run/0000000001"
+    )
+
+
 @pytest.mark.parametrize(
     ("option", "value", "says"),
     [
@@ -178,13 +199,13 @@ def test_a_forked_process_is_refused_and_does_not_hang(store: Store) -> None:
     """The client's threads end with a fork: a request would never be answered."""
     store.create("a", b"{}")
     with multiprocessing.get_context("fork").Pool(1) as pool:
-        said = pool.apply_async(_read_after_fork, (store,)).get(timeout=30)
-    assert "opened before this process was forked" in said
+        said = pool.apply_async(_read_after_fork, (f"{store.location}",)).get(timeout=30)
+    assert "start this one by 'spawn'" in said
 
 
-def _read_after_fork(store: Store) -> str:
+def _read_after_fork(location: str) -> str:
     try:
-        store.read("a")
+        open_store(location).read("a")
     except JournalError as error:
         return str(error)
     return "read"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from babelqueue_spark.errors import JournalTakenOverError
+from babelqueue_spark.errors import JournalError, JournalTakenOverError
+from babelqueue_spark.journal import Journal, open_store
 from babelqueue_spark.options import read_options
 from babelqueue_spark.rows.reading import SCHEMA
 from babelqueue_spark.source.pace import Pace
@@ -49,8 +51,11 @@ class Query:
         if self.end == start:
             return 0
         self._reader.commit(start)
-        partitions = self._reader.partitions(start, self.end)
-        return sum(batch.num_rows for each in partitions for batch in self._reader.read(each))
+        self.partitions = self._reader.partitions(start, self.end)
+        return sum(map(self.read, self.partitions))
+
+    def read(self, partition: Any) -> int:
+        return sum(batch.num_rows for batch in self._reader.read(partition))
 
 
 @pytest.fixture
@@ -59,6 +64,30 @@ def query(server: S3Server, tmp_path: Path, queue: str) -> Query:
     made.publish(10)
     assert made.trigger() == 10
     return made
+
+
+def test_a_late_attempt_at_a_cleaned_batch_journals_and_takes_nothing(
+    server: S3Server, query: Query, queue: str
+) -> None:
+    """No folder is missing on an object store: only the commit tells it that the batch is over."""
+    [late] = query.partitions
+    query.publish(10)
+    assert query.trigger() == 10
+    query.publish(5)
+    with pytest.raises(JournalError, match="came too late"):
+        query.read(late)
+    journal = open_store(f"s3://{server.bucket}/{queue}")
+    assert journal.names("batches/0000000001") == []
+    assert query.trigger() == 5
+
+
+def test_a_commit_that_was_under_way_at_the_take_over_is_not_taken_back(server: S3Server, queue: str) -> None:
+    journal = Journal(f"s3://{server.bucket}/{queue}")
+    _ = journal.id
+    journal.take_over()
+    open_store(journal.location).create("commits/0000000003", b'{"cleaned":3,"lost":{}}')
+    journal.check_owner()
+    assert (journal.state().committed, journal.state().cleaned) == (3, 3)
 
 
 @pytest.mark.parametrize(("messages", "partitions"), [(10, 1), (PARTITIONS * 1000, PARTITIONS)])
