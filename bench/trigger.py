@@ -61,7 +61,7 @@ def measure(url: str, address: str, source: Path) -> tuple[Times, Times, Times]:
     spark = session()
     spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "0")
     redis = client.Redis.from_url(url)
-    producer = Producer({"bootstrap.servers": address, "linger.ms": 0})
+    producer = Producer({"bootstrap.servers": address, "linger.ms": 50})
     bodies = [body(number) for number in range(MESSAGES)]
 
     def push(count: int) -> None:
@@ -96,7 +96,7 @@ def batches(frame: Any, checkpoint: str, send: Callable[[int], None]) -> Times:
         for _ in range(WARM + BATCHES):
             before = newest(query)
             send(count)
-            took.append(duration(query, before))
+            took.append(duration(query, before, count))
         found[count] = median(took[WARM:])
     time.sleep(IDLE_SECONDS)
     empty = [each["durationMs"]["triggerExecution"] for each in query.recentProgress[-50:]]
@@ -105,14 +105,12 @@ def batches(frame: Any, checkpoint: str, send: Callable[[int], None]) -> Times:
     return found
 
 
-def duration(query: Any, before: int) -> float:
-    """Milliseconds of the trigger that reads the batch after `before`."""
+def duration(query: Any, before: int, count: int) -> float:
+    """Milliseconds of the trigger after batch `before` that reads so many messages."""
     deadline = time.monotonic() + LONGEST
     while time.monotonic() < deadline:
         for progress in reversed(query.recentProgress):
-            if progress["numInputRows"] and progress["batchId"] > before:
-                if os.environ.get("BENCH_PARTS"):
-                    print(progress["numInputRows"], dict(progress["durationMs"]), file=sys.stderr)
+            if progress["numInputRows"] == count and progress["batchId"] > before:
                 return float(progress["durationMs"]["triggerExecution"])
         time.sleep(0.02)
     raise TimeoutError(f"no batch within {LONGEST:g} s: {query.exception()}")
