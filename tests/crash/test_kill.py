@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.slow]
 Readings = dict[str, Reading]
 """By the names of `KINDS`."""
 ALL_POINTS = list(dict.fromkeys([*LOG_POINTS, *QUEUE_POINTS]))
-SPARKS = ["sqlite", "rabbitmq", "kafka", "object store"]
+SPARKS = ["sqlite", "rabbitmq", "kafka", "sqlite-s3"]
 """Those whose killed workers are Spark's; the others' run the same code, and no JVM."""
 
 
@@ -128,8 +128,13 @@ class Killed:
 
 
 @pytest.mark.timeout(900)
-class TestSparks(Killed):
-    names = ("sqlite", "rabbitmq", "quorum", "kafka")
+class TestObjectStore(Killed):
+    names = ("sqlite-s3",)
+
+    @pytest.fixture(scope="class")
+    def bucket(self) -> Iterator[str]:
+        with S3Server() as server:
+            yield server.bucket
 
     @pytest.mark.parametrize(("name", "point"), worker_points(*names))
     def test_killed_worker(self, killed_workers: Readings, name: str, point: str) -> None:
@@ -141,13 +146,8 @@ class TestSparks(Killed):
 
 
 @pytest.mark.timeout(900)
-class TestObjectStore(Killed):
-    names = ("object store",)
-
-    @pytest.fixture(scope="class")
-    def bucket(self) -> Iterator[str]:
-        with S3Server() as server:
-            yield server.bucket
+class TestSparks(Killed):
+    names = ("sqlite", "rabbitmq", "quorum", "kafka")
 
     @pytest.mark.parametrize(("name", "point"), worker_points(*names))
     def test_killed_worker(self, killed_workers: Readings, name: str, point: str) -> None:
