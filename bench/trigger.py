@@ -8,7 +8,6 @@ poll the broker.
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable
