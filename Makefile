@@ -14,6 +14,8 @@ OLDEST_PYSPARK := 4.1.0
 MATRIX := 4.1.* 4.2.*
 API_OF_SPARK := tests/source/test_errors.py tests/source/test_stream.py tests/source/test_browse.py tests/sink/test_write.py tests/functions
 ALL_WITH_SPARK := $(API_OF_SPARK) tests/worker/test_worker.py tests/jobs tests/test_install.py
+# Delta Lake and Iceberg have jars for the oldest PySpark alone: elsewhere these tests are not collected.
+LAKEHOUSE := tests/lakehouse
 FUZZ_BODIES ?= 1000000
 export SPARK_LOCAL_IP := 127.0.0.1
 # Tests and Spark start hundreds of processes: what they import is compiled once.
@@ -85,12 +87,14 @@ test-newest: .venv/servers .venv/spark.jsa
 
 test-oldest: $(OLDEST)/installed ## What touches Spark's API, on the oldest supported PySpark and queues in files
 	$(OLDEST)/bin/pytest -m 'spark and not server and not nightly' $(API_OF_SPARK)
+	$(OLDEST)/bin/pytest -m 'not nightly' $(LAKEHOUSE)
 
 test-all: .venv/servers .venv/spark.jsa ## Every test on the newest PySpark, then `test-matrix`: for the night
 	@scripts/timed.sh "all tests" $(BIN)/pytest $(PARALLEL) --durations 25
 	@$(MAKE) --no-print-directory test-matrix
 
 test-matrix: $(OLDEST)/installed ## The tests with Spark on the last release of each PySpark we support, and on the newest
+	@scripts/timed.sh "tables of Delta Lake and Iceberg" $(OLDEST)/bin/pytest $(LAKEHOUSE)
 	@rm $(OLDEST)/installed
 	@for pyspark in $(MATRIX); do \
 	  $(OLDEST)/bin/python -m pip install --quiet --no-compile "pyspark==$$pyspark" || exit 1; \

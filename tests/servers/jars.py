@@ -11,6 +11,8 @@ from zlib import crc32
 from tests.servers.base import StartError
 
 CACHE = Path(__file__).parents[2] / ".cache" / "jars"
+LAKEHOUSE = Path(__file__).parent / "poms" / "lakehouse.xml"
+"""The jars of Delta Lake and Apache Iceberg, for a PySpark of 4.1."""
 
 
 def jars(pom: Path) -> Path:
