@@ -11,9 +11,9 @@ loss, and without repeats in files and tables; dead letters are without repeats 
 
 With `--output`, each URN has a folder of files there (Parquet, ORC, JSON), with `_` for what a path
 should not hold, and in it a folder `part=…` a batch. With `--namespace`, each URN has a table of that
-name in a schema of a catalog, in a format that it knows, partitioned by a column `part`; a batch that is
-repeated replaces its part. The columns are job, trace_id, id, queue, lang, created_at, attempts, data
-(typed, or JSON text where no schema is given) and data_json.
+name in a schema of a catalog, in a format that it knows (Delta, Iceberg, Parquet), partitioned by a
+column `part`; a batch that is repeated replaces its part. The columns are job, trace_id, id, queue, lang,
+created_at, attempts, data (typed, or JSON text where no schema is given) and data_json.
 """
 
 from __future__ import annotations
@@ -265,6 +265,8 @@ def parse(arguments: list[str] | None) -> Drain:
     given = parser.parse_args(arguments)
     if given.namespace and not given.state:
         parser.error("--namespace needs --state: the folder of the journal and the checkpoint")
+    if given.output and given.format.lower() in ("delta", "iceberg"):
+        parser.error(f"--format {given.format} needs --namespace: a catalog's schema, instead of --output")
     write = {"deadLetterStyle": given.dead_letter_style, **of_both(dict(given.option))}
     if given.dead_letter_queue:
         write["deadLetterQueue"] = given.dead_letter_queue

@@ -82,6 +82,13 @@ def test_a_batch_that_is_repeated_is_in_the_table_once(
     spark.sql(f"DROP DATABASE {namespace} CASCADE")
 
 
+@pytest.mark.parametrize("format", ["delta", "Iceberg"])
+def test_a_table_format_needs_a_catalog(format: str, sqlite: str, run: Run) -> None:
+    done = run("drain", "--url", sqlite, "--queue", "q", "--output", "/mnt/lake", "--format", format)
+    assert done.code == 2
+    assert f"--format {format} needs --namespace" in done.err
+
+
 def test_each_urn_has_a_name_of_its_own_within_the_output() -> None:
     for names, pattern in (
         ([folder_of(urn) for urn in SAME], r"[A-Za-z0-9_-]*(\.[0-9a-f]{16})?"),

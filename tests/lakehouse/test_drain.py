@@ -1,0 +1,33 @@
+"""The job `drain` into tables of Delta Lake and Iceberg."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from babelqueue_spark.jobs.__main__ import main
+from tests.brokers import url_of
+from tests.lakehouse.tables import forget_last_commit
+from tests.streams import envelope, publish
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize(("format", "catalog"), [("delta", "spark_catalog"), ("iceberg", "lake")])
+def test_a_repeated_batch_is_in_its_table_once(
+    format: str, catalog: str, spark: Any, queue: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = url_of("sqlite", request, tmp_path)
+    spark.sql(f"CREATE DATABASE IF NOT EXISTS {catalog}.drained")
+    arguments = ["drain", "--url", url, "--queue", queue, "--namespace", f"{catalog}.drained"]
+    arguments += ["--format", format, "--state", str(tmp_path / "state"), "--option", "journalRetention=1h"]
+    publish(url, queue, [envelope(number) for number in range(10)])
+    assert main(arguments) == 0
+    forget_last_commit(tmp_path / "state/checkpoint")
+    publish(url, queue, [envelope(number) for number in range(10, 20)])
+    assert main(arguments) == 0
+    table = spark.table(f"{catalog}.drained.urn_babel_orders_created")
+    assert sorted(row.data for row in table.collect()) == sorted(f'{{"order_id":{n}}}' for n in range(20))
+    spark.sql(f"DROP DATABASE {catalog}.drained CASCADE")
