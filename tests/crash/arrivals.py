@@ -20,10 +20,10 @@ class Arrivals:
     replaces it; each attempt is also kept under `<folder>/attempts/`.
     """
 
-    def __init__(self, url: str, folder: str, journal: str, expected: int, queues: list[str]) -> None:
+    def __init__(self, url: str, folder: str, expected: int, queues: list[str], journal: str = "") -> None:
         self.url = url
         self.folder = Path(folder)
-        self.journal = journal
+        self.journal = journal or f"{folder}/journal"
         self.queues = queues
         self._expected = expected
         self._complete = False
@@ -65,5 +65,7 @@ class Arrivals:
 
 
 def readings_in(text: str) -> list[Arrivals]:
-    """From JSON: a list of objects with `url`, `folder`, `journal`, `expected` (messages in all), `queues`."""
+    """From JSON: a list of objects with `url`, `folder`, `expected` (messages in all), `queues`, and `journal` (its
+    location, where it is not in the folder).
+    """
     return [Arrivals(**reading) for reading in json.loads(text)]

@@ -56,12 +56,16 @@ def run(
 
 
 def session() -> SparkSession:
-    """Spark, in a program that a test started."""
+    """Spark, in a program that a test started; on a cluster where CRASH_MASTER names one."""
     os.environ["CRASH_GROUP"] = str(os.getpid())
+    on_executors = {
+        f"spark.executorEnv.{name}": value for name, value in os.environ.items() if name.startswith("CRASH_")
+    }
     spark = (
-        SparkSession.builder.master(f"local[{os.environ['CRASH_TASKS']},4]")
+        SparkSession.builder.master(os.environ.get("CRASH_MASTER", f"local[{os.environ['CRASH_TASKS']},4]"))
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
+        .config(map=on_executors)
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")

@@ -1,10 +1,17 @@
 """Loaded by every Python process of a crash test: dies with SIGKILL at the point that a file names.
 
 CRASH_CONTROL is a folder with a file for each queue, which names that queue's point; who reaches it first renames
-the file, so that each point kills once. CRASH_TARGET is who dies: `worker` (this process, at once) or `driver`
-(driver, JVM, and all workers, once every queue stands still at its point). CRASH_TASKS run at once, so many that
-one can stand at each. Where CRASH_BROKERS names brokers, Spark's workers are armed with the points of the source, with
-those brokers' bindings; other processes have none of them, and start sooner unarmed.
+the file, so that each point kills once. CRASH_TARGET, or what the file names behind an `@`, is who dies:
+
+- `worker`: this process, at once.
+- `driver`: driver, JVM, and all workers, once every queue stands still at its point. CRASH_TASKS run at once, so many
+  that one can stand at each.
+- `executor`: the JVM of a cluster's executor; this process goes on until it is ended for that.
+- `host`: a cluster's worker, with its executor and all Python workers.
+- `nobody`: this process stands still until Spark ends it.
+
+Where CRASH_BROKERS names brokers, Spark's workers are armed with the points of the source, with those brokers' bindings;
+other processes have none of them, and start sooner unarmed.
 """
 
 from __future__ import annotations
@@ -14,10 +21,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 _SUFFIX = ".reached"
+_STANDS_STILL = 60
+"""Seconds after which Spark should long have ended a process that stands still."""
 _queue = ""
 """The one that this process is at; a process of Spark's does one task at a time."""
 
@@ -26,16 +36,43 @@ def reached(point: str, queue: str = "") -> None:
     """Die here, if this is the point of the queue (by default that of the task)."""
     control = Path(os.environ["CRASH_CONTROL"], queue or _queue)
     try:
-        if control.is_dir() or control.read_text() != point:
+        wanted, _, target = control.read_text().partition("@")
+        if wanted != point:
             return
         control.rename(control.with_suffix(_SUFFIX))
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         return
-    if os.environ["CRASH_TARGET"] == "driver":
+    _die(target or os.environ["CRASH_TARGET"], control)
+
+
+def _die(target: str, control: Path) -> None:
+    if target == "driver":
         _await_the_others(control.parent)
-        os.killpg(int(os.environ["CRASH_GROUP"]), signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(int(os.environ["CRASH_GROUP"]), signal.SIGKILL)
         os.killpg(os.getpgid(0), signal.SIGKILL)
-    os.kill(os.getpid(), signal.SIGKILL)
+    elif target == "executor":
+        os.kill(_jvms()[0], signal.SIGKILL)
+    elif target == "host":
+        for jvm in _jvms():
+            os.kill(jvm, signal.SIGKILL)
+        os.killpg(os.getpgid(0), signal.SIGKILL)
+    elif target == "nobody":
+        threading.Event().wait(_STANDS_STILL)
+        control.write_text("stood still, and Spark let it")
+    else:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _jvms() -> list[int]:
+    """The executor that this process works for, and the cluster's worker that started it."""
+    found, process = [], os.getppid()
+    while process > 1:
+        name, _, status = Path(f"/proc/{process}/stat").read_text().rpartition(")")
+        if name.endswith("(java"):
+            found.append(process)
+        process = int(status.split()[1])
+    return found[:2]
 
 
 def _await_the_others(control: Path) -> None:
