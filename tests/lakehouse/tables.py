@@ -7,6 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+BETWEEN_TABLES = "between two tables"
+"""A crash point: a batch is in the first of its tables."""
 DELTA = {"delta": ["orders"], "tables": ["orders_created", "mails_sent", "others"]}
 """Recipe → its Delta tables, in the order in which a batch writes them."""
 ICEBERG = {"iceberg": "orders", "merged": "orders_by_id"}
@@ -45,6 +47,13 @@ def commits(recipe: str, folder: Path) -> int:
     if recipe in DELTA:
         return len(list(_log(delta(folder, DELTA[recipe][0]))))
     return len(list((folder / "lake/iceberg/shop" / ICEBERG[recipe]).glob("metadata/v*.json")))
+
+
+def exist(recipe: str, folder: Path) -> bool:
+    """Whether all tables of a recipe have a commit."""
+    return commits(recipe, folder) > 0 and all(
+        any(_log(delta(folder, table))) for table in DELTA.get(recipe, [])
+    )
 
 
 def forget_last_commit(checkpoint: Path) -> None:
