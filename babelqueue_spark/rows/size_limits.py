@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import OUTGOING, BaseBinding
+from babelqueue_spark.envelope import strip_dead_letter
 from babelqueue_spark.errors import BabelQueueError
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,30 @@ def within_bounds(
     place = messages.schema.get_field_index("body")
     bodies = pc.if_else(bare, received, messages.column(place))
     return messages.set_column(place, messages.schema.field(place), bodies)
+
+
+def without_large_blocks(messages: pa.RecordBatch) -> pa.RecordBatch:
+    """Strip the dead-letter blocks of messages that a queue may have refused for their size.
+
+    A block stays where its message is no larger than the largest one without a block: that one came from a
+    queue.
+
+    Args:
+        messages: columns of `OUTGOING`.
+    """
+    bodies = messages.column("body")
+    bare = strip_dead_letter(bodies)
+    grown = pc.greater(pc.binary_length(bodies), pc.max(pc.binary_length(bare)))
+    place = messages.schema.get_field_index("body")
+    return messages.set_column(place, messages.schema.field(place), pc.if_else(grown, bare, bodies))
+
+
+def largest_first(messages: pa.RecordBatch) -> pa.RecordBatch:
+    """Put the largest message first: a broker that refuses it has not taken others before it."""
+    sizes = pc.binary_length(messages.column("body"))
+    largest = pc.index(sizes, pc.max(sizes)).as_py()
+    others = (row for row in range(len(messages)) if row != largest)
+    return messages.take(pa.array([largest, *others]))
 
 
 def _too_large(messages: pa.RecordBatch, rows: list[int], target: str, binding: BaseBinding) -> list[int]:

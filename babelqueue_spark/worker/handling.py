@@ -6,6 +6,7 @@ partition are in the outbox. A task or batch that is repeated takes them from th
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,9 +17,11 @@ from typing import Any, Self
 import pyarrow as pa
 from pyspark import TaskContext
 
+from babelqueue_spark.errors import MessageTooLargeError
 from babelqueue_spark.options import Options, resolved_config
 from babelqueue_spark.publishing import publish
 from babelqueue_spark.rows.ids import IdSource
+from babelqueue_spark.rows.size_limits import largest_first, without_large_blocks
 from babelqueue_spark.worker.admission import Admission, RecordedAdmission
 from babelqueue_spark.worker.counts import PUBLISHED
 from babelqueue_spark.worker.deciding import Decisions, Rules, decide
@@ -30,6 +33,8 @@ from babelqueue_spark.worker.outgoing import by_target, encode_outputs, outgoing
 from babelqueue_spark.worker.routes import Routes
 from babelqueue_spark.worker.rows import Rows
 from babelqueue_spark.worker.running import FinishedDataFrameHandler, Handlers, MessageHandlers
+
+logger = logging.getLogger(__name__)
 
 COUNTS = pa.schema(
     [("job", pa.string()), ("outcome", pa.string()), ("reason", pa.string()), ("messages", pa.int64())]
@@ -206,7 +211,16 @@ class Partition:
         return self._binding.longest_delay(queue) != 0 and not self._binding.duplicate_window(queue)
 
     def _publish(self, queue: str, messages: pa.RecordBatch, keys: IdSource) -> None:
-        publish(self._binding, queue, messages, keys=keys)
+        """Publish; where the broker says only now that a message is too large, without the largest blocks."""
+        smaller = without_large_blocks(messages)
+        if smaller.equals(messages):
+            publish(self._binding, queue, messages, keys=keys)
+            return
+        try:
+            publish(self._binding, queue, largest_first(messages), keys=keys)
+        except MessageTooLargeError as error:
+            logger.warning("dead letters go without a block, which made them too large: %s", error)
+            publish(self._binding, queue, largest_first(smaller), keys=keys)
 
     def _log(self, decisions: Decisions, messages: pa.RecordBatch) -> None:
         rows = self._rows

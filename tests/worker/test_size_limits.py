@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 from babelqueue_spark.worker import Message, Reject, Worker
 from tests.bindings.kafka_peers import records
 from tests.brokers import SERVERS
+from tests.servers import Server
 from tests.servers.kafka import KafkaServer
+from tests.servers.rabbitmq import RabbitServer
 from tests.streams import publish
 from tests.worker.queues import order, taken, work_off
 
@@ -22,8 +25,24 @@ LIMITS: dict[str, tuple[int, Mapping[str, str]]] = {
     "sqs": (2_000, {"sqs.max_message_bytes": "2000"}),
     "servicebus": (260_800, {}),
     "kafka": (2_750, {"kafka.message.max.bytes": "4000"}),
+    "rabbitmq": (20_000, {}),
 }
-"""Broker → bytes of a body that fits, while it would not with a block; options that set the limit."""
+"""Broker → bytes of a body that fits, while it would not with a block; options that set the limit.
+
+RabbitMQ tells its limit only by refusing a message.
+"""
+
+
+@contextmanager
+def limited(server: Server) -> Iterator[None]:
+    """A server that takes no more than `LIMITS` says, where that is its own setting."""
+    if isinstance(server, RabbitServer):
+        set_size = "application:set_env(rabbit, max_message_size, {})."
+        server.control("eval", set_size.format(20_000))
+        yield
+        server.control("eval", set_size.format(134_217_728))
+    else:
+        yield
 
 
 def sized(queue: str, size: int) -> bytes:
@@ -45,7 +64,8 @@ def test_a_dead_letter_without_room_for_its_block_goes_as_it_came(
     def refuse(_: Message) -> None:
         raise Reject("not ours")
 
-    work_off(spark, worker, server.url, queue, tmp_path)
+    with limited(server):
+        work_off(spark, worker, server.url, queue, tmp_path)
     name = f"{queue}-dlq" if broker == "sqs" else f"{queue}.dlq"
     if isinstance(server, KafkaServer):
         letters = [record.value() for record in records(server, name, 2)]

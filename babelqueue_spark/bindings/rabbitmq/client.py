@@ -31,8 +31,9 @@ _CLOSE_SECONDS = 5.0
 Done = Callable[..., None]
 Action = Callable[[Channel, Done], Any]
 
+_TOO_LARGE = too_large("a message is larger than the server takes: raise its max_message_size")
 _CODES = {
-    311: too_large("a message is larger than the server takes: raise its max_message_size"),
+    311: _TOO_LARGE,
     312: not_found("no queue is bound for the routing key: check rabbitmq.exchange and rabbitmq.routing_key"),
     320: unreachable("it closed the connection, as a server does that shuts down: retry when it is back"),
     402: not_found("no such exchange: declare it first"),
@@ -286,7 +287,9 @@ def _advice(error: BaseException) -> Advice:
             return advice
     if isinstance(error, (exceptions.ConnectionClosed, exceptions.ChannelClosed)):
         code, text = error.reply_code, " ".join(str(error.reply_text).split())
-        known = _CODES.get(code, failed("it closed the channel"))
+        # The server has no code of its own for its max_message_size.
+        refused = "larger than configured max size" in text
+        known = _TOO_LARGE if refused else _CODES.get(code, failed("it closed the channel"))
         return known._replace(text=f"{known.text} ({code} {text})")
     return _UNREACHABLE
 
