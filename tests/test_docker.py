@@ -67,7 +67,10 @@ def test_the_image_installs_extras_that_are_there() -> None:
     project = tomllib.loads((DOCKER.parent / "pyproject.toml").read_text())["project"]
     extras = (DOCKER / "Dockerfile").read_text().partition("/source[")[2].partition("]")[0].split(",")
     assert set(extras) <= set(project["optional-dependencies"])
-    assert {entry.extra for entry in BINDINGS.values()} - set(extras) == {"sql"}  # part of postgresql
+    assert "all" in extras
+    [everything] = project["optional-dependencies"]["all"]
+    brought = everything.partition("[")[2].rstrip("]").split(",")
+    assert {entry.extra for entry in BINDINGS.values()} - set(brought) == {"sql"}  # part of postgresql
 
 
 def test_the_queues_of_the_emulator() -> None:

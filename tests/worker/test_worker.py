@@ -19,7 +19,7 @@ from pyspark.errors import StreamingQueryException
 
 import babelqueue_spark.worker
 from babelqueue_spark.bindings import OUTGOING
-from babelqueue_spark.errors import OptionError
+from babelqueue_spark.errors import MissingPackageError, OptionError
 from babelqueue_spark.options import read_options
 from babelqueue_spark.worker import Backoff, Counts, Message, Outgoing, Reject, Retry, SqlStore, Worker
 from babelqueue_spark.worker.events import log
@@ -112,7 +112,7 @@ def test_former_names_warn_and_work(tmp_path: Path) -> None:
 
 def test_a_store_whose_client_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("babelqueue_spark.worker.import_module", missing)
-    with pytest.raises(OptionError, match=r"babelqueue-spark\[redis\]"):
+    with pytest.raises(MissingPackageError, match=r"babelqueue-spark\[redis\]"):
         _ = babelqueue_spark.worker.RedisStore
 
 
