@@ -28,6 +28,8 @@ def test_a_repeated_batch_is_in_its_table_once(
     forget_last_commit(tmp_path / "state/checkpoint")
     publish(url, queue, [envelope(number) for number in range(10, 20)])
     assert main(arguments) == 0
-    table = spark.table(f"{catalog}.drained.urn_babel_orders_created")
-    assert sorted(row.data for row in table.collect()) == sorted(f'{{"order_id":{n}}}' for n in range(20))
-    spark.sql(f"DROP DATABASE {catalog}.drained CASCADE")
+    table = f"{catalog}.drained.urn_babel_orders_created"
+    drained = sorted(row.data for row in spark.table(table).collect())
+    assert drained == sorted(f'{{"order_id":{n}}}' for n in range(20))
+    spark.sql(f"DROP TABLE {table}")
+    spark.sql(f"DROP DATABASE {catalog}.drained")
