@@ -7,10 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.rows.ids import IdSource
+
+CHUNK_BYTES = 256 << 20
+"""Most bytes of text and binary in a chunk; a column of Arrow ends at 2 GiB."""
+
+Bytes = npt.NDArray[np.int64]
 
 
 def publish(
@@ -54,24 +62,47 @@ def publish_parts(
 
 
 def in_chunks(batches: Iterable[pa.RecordBatch], binding: BaseBinding) -> Iterator[pa.RecordBatch]:
-    """Cut rows into batches of `publish_batch`, however they came: a repeated task makes the same chunks."""
-    size = binding.capabilities.publish_batch
+    """Cut rows into batches of `publish_batch` rows and `CHUNK_BYTES`, or one row that is larger.
+
+    Where they are cut depends on the rows alone, not on how they came: a repeated task makes the same chunks.
+    """
+    most = binding.capabilities.publish_batch
     waiting: list[pa.RecordBatch] = []
-    rows = 0
+    rows = held = 0
     for batch in batches:
-        waiting.append(batch)
-        rows += batch.num_rows
-        if rows >= size:
-            table = pa.Table.from_batches(waiting)
-            whole = rows - rows % size
-            for first in range(0, whole, size):
-                yield _one_batch(table.slice(first, size))
-            waiting = table.slice(whole).to_batches()
-            rows -= whole
+        ends = np.concatenate([[0], np.cumsum(_row_bytes(batch))])
+        start = 0
+        while start < batch.num_rows:
+            fitting = int(np.searchsorted(ends, ends[start] + CHUNK_BYTES - held, side="right")) - 1
+            stop = min(batch.num_rows, start + most - rows, max(fitting, start + (rows == 0)))
+            if stop > start:
+                waiting.append(batch.slice(start, stop - start))
+            rows, held, start = rows + stop - start, held + ends[stop] - ends[start], stop
+            if rows == most or start < batch.num_rows:
+                yield _one_batch(waiting)
+                waiting, rows, held = [], 0, 0
     if rows:
-        yield _one_batch(pa.Table.from_batches(waiting))
+        yield _one_batch(waiting)
 
 
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    combined: pa.RecordBatch = table.combine_chunks().to_batches()[0]
+def _one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    [combined] = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return combined
+
+
+def _row_bytes(batch: pa.RecordBatch) -> Bytes:
+    """The bytes of text and binary in each row."""
+    return sum((_value_bytes(column) for column in batch.columns), np.zeros(batch.num_rows, np.int64))
+
+
+def _value_bytes(values: pa.Array) -> Bytes:
+    kind = values.type
+    if pa.types.is_struct(kind):
+        return sum(map(_value_bytes, values.flatten()), np.zeros(len(values), np.int64))
+    if pa.types.is_map(kind) or pa.types.is_list(kind):
+        children = [values.keys, values.items] if pa.types.is_map(kind) else [values.values]
+        ends = np.concatenate([[0], np.cumsum(sum(map(_value_bytes, children)))])
+        return np.asarray(np.diff(ends[values.offsets.to_numpy()]))
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return np.asarray(pc.fill_null(pc.binary_length(values), 0).to_numpy(), np.int64)
+    return np.zeros(len(values), np.int64)
