@@ -68,14 +68,6 @@ def without_large_blocks(messages: pa.RecordBatch) -> pa.RecordBatch:
     return messages.set_column(place, messages.schema.field(place), pc.if_else(grown, bare, bodies))
 
 
-def largest_first(messages: pa.RecordBatch) -> pa.RecordBatch:
-    """Put the largest message first: a broker that refuses it has not taken others before it."""
-    sizes = pc.binary_length(messages.column("body"))
-    largest = pc.index(sizes, pc.max(sizes)).as_py()
-    others = (row for row in range(len(messages)) if row != largest)
-    return messages.take(pa.array([largest, *others]))
-
-
 def _too_large(messages: pa.RecordBatch, rows: list[int], target: str, binding: BaseBinding) -> list[int]:
     found = binding.too_large(target, messages.take(pa.array(rows)))
     return [rows[place] for place in found]

@@ -21,7 +21,7 @@ from babelqueue_spark.errors import MessageTooLargeError
 from babelqueue_spark.options import Options, resolved_config
 from babelqueue_spark.publishing import publish
 from babelqueue_spark.rows.ids import IdSource
-from babelqueue_spark.rows.size_limits import largest_first, without_large_blocks
+from babelqueue_spark.rows.size_limits import without_large_blocks
 from babelqueue_spark.worker.admission import Admission, RecordedAdmission
 from babelqueue_spark.worker.counts import PUBLISHED
 from babelqueue_spark.worker.deciding import Decisions, Rules, decide
@@ -212,15 +212,15 @@ class Partition:
 
     def _publish(self, queue: str, messages: pa.RecordBatch, keys: IdSource) -> None:
         """Publish; where the broker says only now that a message is too large, without the largest blocks."""
-        smaller = without_large_blocks(messages)
-        if smaller.equals(messages):
-            publish(self._binding, queue, messages, keys=keys)
-            return
         try:
-            publish(self._binding, queue, largest_first(messages), keys=keys)
+            publish(self._binding, queue, messages, keys=keys)
         except MessageTooLargeError as error:
+            smaller = without_large_blocks(messages)
+            if smaller.equals(messages):
+                raise
             logger.warning("dead letters go without a block, which made them too large: %s", error)
-            publish(self._binding, queue, largest_first(smaller), keys=keys)
+            # In the same order: a key stands for the same messages, and what it has published is dropped.
+            publish(self._binding, queue, smaller, keys=keys)
 
     def _log(self, decisions: Decisions, messages: pa.RecordBatch) -> None:
         rows = self._rows

@@ -57,7 +57,7 @@ def test_a_dead_letter_without_room_for_its_block_goes_as_it_came(
     server = request.getfixturevalue(SERVERS[broker])
     size, limit = LIMITS[broker]
     small, large = order(queue, note="small"), sized(queue, size)
-    publish(server.url, queue, [small, large])
+    publish(server.url, queue, [large, small])
     worker = Worker({"url": server.url, **limit}, journal=str(tmp_path / "ledger"), max_attempts=1)
 
     @worker.handler("*")
