@@ -108,6 +108,16 @@ class TestBytes:
         assert bodies(reader.claim(queue, 2_000, 8 << 20)) == sent[:407]
         assert not given_back
 
+    def test_a_large_head_before_many_small_messages_is_not_copied(
+        self, reader: RedisBinding, queue: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        given_back = []
+        monkeypatch.setattr(RedisBinding, "release", lambda *_: given_back.append(1))
+        sent = numbered(300, size=100_000) + numbered(50_000)
+        reader.publish(queue, outgoing(sent))
+        assert bodies(reader.claim(queue, 300, 3_050_000)) == sent[:30]
+        assert not given_back
+
     def test_a_user_without_rights_to_copy_reads(self, queue: str) -> None:
         with RedisServer() as server, binding(server) as writer, Redis(port=server.port) as admin:
             writer.publish(queue, outgoing(numbered(10)))
@@ -200,6 +210,16 @@ class TestLapsed:
         with ThreadPoolExecutor(2) as pool:
             assert sum(pool.map(recover, range(2))) == 9_000
         assert sorted(redis.lrange(queue, 0, -1)) == sorted(numbered(9_000))
+        assert redis.keys(f"{queue}*") == [queue.encode()]
+
+    def test_recover_goes_on_past_claims_whose_messages_are_gone(
+        self, reader: RedisBinding, redis: Redis, queue: str, clock: Clock
+    ) -> None:
+        reader.layout.migration_limit = 5
+        redis.zadd(f"{queue}:processing:deadlines", {f"{number:032}:gone": 1 for number in range(7)})
+        claimed_by(reader, queue, 3)
+        clock.now += 1_000_000
+        assert reader.recover(queue) == 3
         assert redis.keys(f"{queue}*") == [queue.encode()]
 
     def test_recover_gives_back_what_lapsed_and_nothing_else(

@@ -23,7 +23,8 @@ Features:
 Options, as `redis.<name>` or in the query:
     laravel, laravel_compat (off): Laravel's key layout; `?laravel=1` or `?laravel_compat=1` in the URL
     prefix (`queues:`): what that layout puts before a queue's name
-    retry_after (90): seconds a claim may stay unacknowledged, `null` = for ever; `visibilityTimeout` wins
+    retry_after (90): seconds a claim may stay unacknowledged, `null` = for ever, so that nobody
+        returns the claims of a reader that dies; `visibilityTimeout` wins
     reclaim_idle (off): seconds; see *Messages without a deadline*
     username, password, db (from the URL): the login, and the number of the database
     socket_timeout, socket_connect_timeout (30, 10): seconds

@@ -186,8 +186,9 @@ class DefaultLayout(Layout):
     def recover(self, queue: str) -> int:
         """Return lapsed claims to the queue, ours and the SDK's; how many messages."""
         keys = [self.ready(queue), *self._in_flight(queue)]
-        recovered = 0
-        while moved := int(self._client.run("default_recover", keys, [self.migration_limit])):
+        recovered, left = 0, True
+        while left:
+            moved, left = self._client.run("default_recover", keys, [self.migration_limit])
             recovered += moved
         return recovered
 

@@ -25,8 +25,18 @@ local function likely_fit()
     return type(bytes) == 'number' and 4 * count * bytes / redis.call('llen', ready) < max_bytes
 end
 
+-- The head of the list may be larger than its mean.
+local function fits()
+    local bytes = redis.pcall('memory', 'usage', list, 'samples', 0)
+    return type(bytes) == 'number' and bytes <= max_bytes
+end
+
 local copied = count > 0 and likely_fit()
     and redis.pcall('sort', ready, 'by', 'nosort', 'limit', 0, count, 'store', list)
+if type(copied) == 'number' and copied > 0 and not fits() then
+    redis.call('unlink', list)
+    copied = nil
+end
 if type(copied) ~= 'number' then
     local values = peek(ready, 0, count, max_bytes, least)
     send('rpush', list, values)
