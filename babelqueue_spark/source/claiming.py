@@ -267,8 +267,8 @@ def _acknowledge(
 
 
 def _release(claimed: Sequence[FromQueue], binding: Binding) -> None:
-    """Release claims; if the broker is out of reach, they lapse when their lease ends."""
-    for queue, batch in claimed:
+    """Release claims, the last first, as each goes to the head of its queue; or leave them to lapse."""
+    for queue, batch in reversed(claimed):
         try:
             binding.release(queue, batch)
         except BabelQueueError as error:

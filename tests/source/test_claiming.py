@@ -23,11 +23,13 @@ from babelqueue_spark.errors import JournalError, JournalMissingError
 from babelqueue_spark.journal import Journal, Segment
 from babelqueue_spark.options import read_options
 from babelqueue_spark.rows.reading import SCHEMA
+from babelqueue_spark.source import claiming
 from babelqueue_spark.source.claiming import deliveries_of
 from babelqueue_spark.source.plan import Claim, Share
 from babelqueue_spark.source.stream import QueueStreamReader
 from babelqueue_spark.testing import eventually, take
 from tests.servers.rabbitmq import RabbitServer
+from tests.servers.redis import RedisServer
 from tests.streams import backlog, envelope, publish
 
 HERE = "/proc/self/cwd/journal"
@@ -226,6 +228,14 @@ def test_what_lapses_during_the_acknowledge_is_recognised(
         assert attempt(url, queue, location, 0) == [body]
     assert backlog(url, queue) == 1
     assert attempt(url, queue, location, 0, batch=2) == []
+
+
+def test_claims_are_released_in_the_order_of_their_queue(redis_server: RedisServer, queue: str) -> None:
+    sent = [envelope(number) for number in range(6)]
+    publish(redis_server.url, queue, sent)
+    with read_options({"url": redis_server.url, "queue": queue}).binding() as binding:
+        claiming._release([(queue, take(binding, queue, 2)) for _ in range(3)], binding)
+        assert take(binding, queue, 6)["body"].to_pylist() == sent
 
 
 def test_the_same_message_in_another_queue_is_another_message(
