@@ -303,13 +303,22 @@ class Journal:
         """Write a commit; where there is no room, make some by deleting the segments that it would clean."""
         self._store.make_folder("commits")
         try:
-            self._store.create(_commit(batch), content)
+            self._create_commit(batch, content)
         except JournalMissingError:
             raise
         except JournalError:
+            if not self._store.mounted:  # an object store is never full
+                raise
             for segment in self._segments(expired.start - 1, expired.stop - 1):
                 segment.discard()
-            self._store.create(_commit(batch), content)
+            self._create_commit(batch, content)
+
+    def _create_commit(self, batch: int, content: bytes) -> None:
+        if not self._store.create(_commit(batch), content) and self._store.read(_commit(batch)) is None:
+            raise JournalError(
+                f"journal {self.location}: the commit of batch {batch} is still being written by a former "
+                "request: start the query again"
+            )
 
     def _numbers(self, folder: str) -> list[int]:
         """The numbers that name commits, or folders of batches, in ascending order."""

@@ -177,8 +177,8 @@ class ObjectStore(Store):
         """The store, unless a request would wait for ever: the client's threads do not outlive a fork."""
         if _used_by.setdefault("process", os.getpid()) != os.getpid():
             raise JournalError(
-                f"{self._option} {self.location} cannot be used after a fork of a process that used one of "
-                "store: start this one by 'spawn'"
+                f"{self._option} {self.location} cannot be used after a fork, because the process before it "
+                "has used an object store: start this one by 'spawn'"
             )
         return self._store
 

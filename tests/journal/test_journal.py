@@ -399,6 +399,19 @@ class TestDisk:
         assert journal.state().unacknowledged.keys() == {"a"}
         assert not segment.parent.exists()
 
+    def test_a_commit_that_is_still_being_written_cleans_nothing(
+        self, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An object store says so where a request that was given up is still under way."""
+        write(journal, 1, 0, b"a")
+        monkeypatch.setattr(type(journal._store), "create", lambda *_: False)
+        with pytest.raises(JournalError, match="commit of batch 1 is still being written"):
+            journal.commit(1)
+        assert journal.state().committed == 0
+        monkeypatch.undo()
+        journal.commit(1)
+        assert journal.state().committed == 1
+
     def test_what_a_dead_writer_left_is_swept(self, journal: Journal, tmp_path: Path) -> None:
         write(journal, 1, 0, b"a")
         journal.commit(0)
