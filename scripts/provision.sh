@@ -36,4 +36,10 @@ if [ ! -e "$policy" ]; then
 fi
 trap '[ "$made_policy" = no ] || "${as_root[@]}" rm -f "$policy"' EXIT
 "${as_root[@]}" apt-get update -qq
+# Newer releases of Debian have no Java 17, but one that serves as well.
+for i in "${!missing[@]}"; do
+  if [ "${missing[$i]}" = openjdk-17-jre-headless ] && ! apt-cache show openjdk-17-jre-headless >/dev/null 2>&1; then
+    missing[$i]=openjdk-21-jre-headless
+  fi
+done
 DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
