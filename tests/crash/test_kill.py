@@ -132,7 +132,8 @@ class TestObjectStore(Killed):
     names = ("sqlite-s3",)
 
     @pytest.fixture(scope="class")
-    def bucket(self) -> Iterator[str]:
+    @classmethod
+    def bucket(cls) -> Iterator[str]:
         with S3Server() as server:
             yield server.bucket
 
