@@ -18,10 +18,8 @@ PART = re.compile(r"(<!-- generated: ([\w ]+) -->\n).*?(<!-- end -->)", re.S)
 FIGURES = ROOT / "docs" / "bench.json"
 #: Of each module, the rows that the README shows: those whose work begins so.
 SUMMARY = {
-    "from_json": ("decode, 420-byte", "decode typed, 420-byte"),
-    "redis": ("Redis to DataFrame, local[2]", "DataFrame to Redis"),
     "kafka": ("Redis to nothing", "Redis to Parquet"),
-    "rabbitmq": ("RabbitMQ to DataFrame, one", "DataFrame to RabbitMQ"),
+    "rabbitmq": ("RabbitMQ to DataFrame, one",),
     "memory": ("driver's Python", "largest worker"),
 }
 ENTRY = re.compile(r"(.+?)(?: \((.+?)\))?: (.+)")
