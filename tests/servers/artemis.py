@@ -105,6 +105,8 @@ class ArtemisServer(Server):
             'type="manage" roles="amq,limited"': 'type="manage" roles="amq"',
             # Messages take three times of the heap what the broker thinks: it has to page before that is full.
             "<global-max-messages>": "<global-max-size>256Mb</global-max-size><global-max-messages>",
+            # A share of the disk says nothing on a machine whose disk others fill.
+            "<max-disk-usage>90": "<max-disk-usage>-1",
             "<addresses>": f"<addresses>{self._addresses}",
             "protocols=CORE": f"connectionTtl={self._time_to_live};amqpIdleTimeout={self._time_to_live};protocols=CORE",
             "</acceptors>": f"{self._secure_acceptor(self._tls) if self._tls else ''}</acceptors>",

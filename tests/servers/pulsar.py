@@ -30,6 +30,9 @@ loadManagerClassName=org.apache.pulsar.broker.loadbalance.NoopLoadManager
 delayedDeliveryEnabled=true
 delayedDeliveryTickTimeMillis=50
 dispatcherDispatchMessagesInSubscriptionThread=false
+diskUsageThreshold=0.9999
+diskUsageWarnThreshold=0.9999
+diskUsageLwmThreshold=0.9999
 """
 
 _SECRET = b"the secret key of the tests' server"
