@@ -123,7 +123,8 @@ OPTIONS = (
         field="url",
         on="both",
         default_doc="required",
-        doc="the broker: `redis://…`, `amqp://…`, `sqs://REGION`, `pulsar://…`, `artemis://…`, `kafka://…`, "
+        doc="the broker: `redis://…`, `redis+cluster://…`, `redis+sentinel://…`, "
+        "`amqp://…`, `sqs://REGION`, `pulsar://…`, `artemis://…`, `kafka://…`, "
         "`Endpoint=sb://…` or `sb://NAMESPACE…` (Service Bus), `sqlite:////path`, "
         "`postgresql+psycopg://…`, `mariadb+pymysql://…`; or `env:NAME`, `file:/path` to keep it secret",
     ),
@@ -192,7 +193,8 @@ OPTIONS = (
         on="stream reads",
         default=str(min(os.cpu_count() or 1, 8)),
         default_doc="cores of the driver, 8 at most",
-        doc="most parallel reader tasks; fewer when the backlog is small",
+        doc="most parallel reader tasks; fewer when the backlog is small; on a cluster set it to the "
+        "executors' cores",
     ),
     Option(
         name="visibilityTimeout",
@@ -317,14 +319,17 @@ class Options:
         return Journal(str(self.journal_location), clock, resolved_config(self.journal_config))
 
     def check(self) -> None:
-        """Raise `OptionError` for what the broker's binding refuses; connects to nothing.
+        """Raise `OptionError` for options and names of queues that the binding refuses; connects to nothing.
 
         References to secrets stay unresolved, and unchecked: they may be for executors only.
         """
         if any(map(is_reference, (self.url, *self.client_options.values()))):
             binding_class(self.broker)
         else:
-            self.binding().close()
+            binding = self.binding()
+            for queue in (*self.queue, *([self.dead_letter_queue] if self.dead_letter_queue else ())):
+                binding.check_queue(queue)
+            binding.close()
 
     def queue_binding(self) -> Binding:
         """Make a binding from which messages can be claimed; `OptionError` where the broker is a log."""

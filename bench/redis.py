@@ -20,6 +20,7 @@ from tests.servers import RedisServer
 from tests.streams import outgoing
 
 MESSAGES = 1_000_000
+WRITTEN = 500_000
 FEW = 10_000
 PER_TRIGGER = 100_000
 SLOW_MESSAGES = 3_000
@@ -59,7 +60,7 @@ def rows() -> list[Row]:
         spread = read_queues(spark, server.url, redis, bodies[: 2 * PER_TRIGGER], Path(folder) / "spread")
         streamed = reading(MESSAGES, repeats=1)
         some = bodies[:PER_TRIGGER]
-        written = write_rate(spark, server.url, some, partitions=2)
+        written = write_rate(spark, server.url, bodies[:WRITTEN], partitions=2)
         spark.stop()
         pushed = bare_push(redis, some)
         claimed, acknowledged = claim_and_acknowledge(server.url, redis, some)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.servers.mariadb import MariaDbServer
 from tests.servers.postgresql import PostgresServer
 from tests.servers.pulsar import PulsarServer
 from tests.servers.rabbitmq import RabbitServer
+from tests.servers.redis import RedisClusterServers, RedisSentinelServers
 from tests.servers.servicebus import ServiceBusServer
 
 SERVERS = {
@@ -62,11 +64,11 @@ DURABLE: dict[str, Callable[[], Server]] = {
 """What errors call a broker → a server of it that keeps its messages while it is stopped."""
 
 
-def shared(start: Callable[[], Server]) -> Any:
+def shared(start: Callable[[], AbstractContextManager[Any]]) -> Any:
     """A fixture: a server that starts when a test first asks for it."""
 
     @pytest.fixture(scope="session")
-    def server() -> Iterator[Server]:
+    def server() -> Iterator[Any]:
         with start() as started:
             yield started
 
@@ -80,6 +82,8 @@ mariadb_server = shared(MariaDbServer)
 postgresql_server = shared(PostgresServer)
 pulsar_server = shared(PulsarServer)
 rabbitmq_server = shared(RabbitServer)
+redis_cluster = shared(RedisClusterServers)
+redis_sentinels = shared(lambda: RedisSentinelServers("of-the-servers", "of-the-sentinels"))
 redis_server = shared(RedisServer)
 servicebus_server = shared(ServiceBusServer)
 hasty_servicebus_server = shared(lambda: ServiceBusServer(lock_seconds=5.0))

@@ -209,6 +209,9 @@ class BaseBinding(ABC):
         """Return the queue for dead letters of `queue`: `<queue>.dlq`, or `<queue>.failed`."""
         return f"{queue}.dlq" if style == "babelqueue" else f"{queue}.failed"
 
+    def check_queue(self, queue: str) -> None:  # noqa: B027 (most have nothing to refuse)
+        """Raise `OptionError` for a name that no queue of this broker can have; connects to nothing."""
+
     def identities(self, deliveries: pa.RecordBatch) -> list[str]:
         """A name a message that its redelivery will share; overridden where the broker gives no id."""
         return deliveries.column("id").to_pylist()  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""A proxy between a binding and its server, which falls silent or hangs up when a test says so."""
+"""A proxy between a binding and its server, which is slow, falls silent or hangs up when a test says so."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import socket
 import ssl
 import struct
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
@@ -29,6 +30,7 @@ class Proxy:
         self._connections: list[_Connection] = []
         self._allowed: int | None = None
         self._to_end = 0
+        self._delay = 0.0
         self._thread = threading.Thread(target=self._accept, name="proxy", daemon=True)
 
     @property
@@ -47,6 +49,20 @@ class Proxy:
         """End so many new connections when either side has sent its first bytes, which go nowhere."""
         with self._lock:
             self._to_end = connections
+
+    def delay(self, seconds: float) -> None:
+        """From now on, hold what the server says for so long, on each connection, old or new."""
+        with self._lock:
+            self._delay = seconds
+            for connection in self._connections:
+                connection.delay = seconds
+
+    def cut(self) -> None:
+        """End all connections; new ones pass, whatever was frozen."""
+        with self._lock:
+            cut, self._connections, self._allowed = self._connections, [], None
+        for connection in cut:
+            connection.close()
 
     def close(self) -> None:
         """End all connections."""
@@ -73,7 +89,7 @@ class Proxy:
                 client, _ = self._listener.accept()
                 with self._lock:
                     ends, self._to_end = self._to_end > 0, max(0, self._to_end - 1)
-                    connection = _Connection(client, addresses, self._allowed, ends=ends)
+                    connection = _Connection(client, addresses, self._allowed, ends=ends, delay=self._delay)
                     self._connections.append(connection)
                 if connection.allowed != 0:
                     connection.forward(self._server)
@@ -126,6 +142,7 @@ class _Connection:
 
     Attributes:
         allowed: bytes of the server's that may pass before it falls silent; None = all.
+        delay: seconds for which each chunk of the server's is held.
     """
 
     def __init__(
@@ -135,8 +152,10 @@ class _Connection:
         allowed: int | None,
         *,
         ends: bool,
+        delay: float,
     ) -> None:
         self.allowed = allowed
+        self.delay = delay
         self._client = client
         self._server: socket.socket | None = None
         self._addresses = addresses
@@ -183,6 +202,8 @@ class _Connection:
                 if self.allowed is not None:
                     content = content[: self.allowed]
                     self.allowed -= len(content)
+                if self.delay:
+                    time.sleep(self.delay)
                 self._client.sendall(content)
                 if self.allowed == 0:
                     self._closed.wait()

@@ -26,7 +26,7 @@ class RedisStore(IdempotencyStore):
     """Keys `<prefix><meta.id>`, which Redis drops when their time is over.
 
     Args:
-        url: `redis://` or `rediss://`, or `env:NAME`, `file:/path`.
+        url: as of the binding: `redis://`, `redis+cluster://` and so on, or `env:NAME`, `file:/path`.
         prefix: of the keys; InitPHP's by default.
         keep: seconds for which a handled message is remembered.
         lease: seconds after which the claim of a worker that died ends.

@@ -6,7 +6,7 @@ import multiprocessing
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -24,17 +24,6 @@ from tests.servers import RedisServer
 pytestmark = pytest.mark.server
 
 LAYOUTS = ["0", "1"]
-
-
-@pytest.fixture
-def redis(redis_server: RedisServer) -> Iterator[Redis]:
-    with Redis(port=redis_server.port) as client:
-        yield client
-
-
-@pytest.fixture
-def clock(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(redis, monkeypatch)
 
 
 def claim(reader: Binding, queue: str, messages: int = 100) -> pa.RecordBatch:
@@ -606,25 +595,19 @@ class TestTrouble:
             thread.join()
 
     def test_the_rights_in_the_docs_are_enough(self) -> None:
-        docs = (Path(__file__).parents[2] / "docs" / "brokers" / "redis.md").read_text(encoding="utf-8")
-        commands = re.findall(r"\b[A-Z][A-Z|]{2,}\b", docs.split("EVALSHA", 1)[1].split("`", 1)[0])
-        rules = [
-            "on",
-            ">s3cret",
-            "~mine*",
-            "~queues:mine*",
-            "+evalsha",
-            *(f"+{name.lower()}" for name in commands),
-        ]
         with RedisServer() as server:
             with Redis(port=server.port) as admin:
-                admin.execute_command("ACL", "SETUSER", "spark", *rules)
+                admin.execute_command("ACL", "SETUSER", "spark", *rights_in_the_docs())
             for query in ("", "?reclaim_idle=1", "?laravel=1"):
                 url = f"redis://spark:s3cret@{server.address}/0{query}"
                 with RedisBinding(BindingConfig(url=url)) as both:
                     both.publish(
                         "mine", outgoing([b"x"] * 300, delay=[None] * 299 + [60_000]), idempotency_key="m"
                     )
+                    both.publish("mine", outgoing([b"x"]), idempotency_key="n")
+                    both.release("mine", claimed := claim(both, "mine", 300))
+                    assert both.acknowledge("mine", claim(both, "mine", 1)).true_count == 1
+                    assert claimed.num_rows == 300
                     assert both.backlog("mine") == 299
                     assert len(list(both.browse("mine"))) == 1
                     both.release("mine", claim(both, "mine", 10))
@@ -638,6 +621,16 @@ class TestTrouble:
                         both.backlog("other")
                 with Redis(port=server.port) as admin:
                     admin.flushall()
+
+    @pytest.mark.parametrize("missing", ["multi", "exec", "eval", "rpush", "ltrim", "set"])
+    def test_without_a_right_nothing_is_appended(self, missing: str) -> None:
+        with RedisServer() as server, Redis(port=server.port) as admin:
+            admin.execute_command("ACL", "SETUSER", "spark", *rights_in_the_docs(), f"-{missing}")
+            config = BindingConfig(url=f"redis://spark:s3cret@{server.address}/0")
+            for _ in range(2):
+                with RedisBinding(config) as writer, pytest.raises(BrokerError):
+                    writer.publish("mine", outgoing([b"x"]), idempotency_key="m")
+            assert admin.keys() == []
 
     def test_replica(self) -> None:
         with (
@@ -672,6 +665,34 @@ class TestTrouble:
             assert both.acknowledge(queue, claimed).to_pylist() == [True]
 
     @pytest.mark.parametrize("laravel", LAYOUTS)
+    def test_what_a_key_of_another_kind_refused_is_published_later(
+        self, redis_server: RedisServer, redis: Redis, queue: str, laravel: str
+    ) -> None:
+        with binding(redis_server, laravel=laravel) as writer:
+            ready = writer.layout.ready(queue)
+            redis.set(ready, "other")
+            for key in (None, "m"):
+                with pytest.raises(BrokerError, match="another kind of value") as refused:
+                    writer.publish(queue, outgoing([b"secret"]), idempotency_key=key)
+                assert "secret" not in str(refused.value)
+            redis.delete(ready)
+            assert writer.publish(queue, outgoing([b"secret"]), idempotency_key="m") == 1
+
+    def test_a_consumer_that_waits_gets_no_copy_of_a_repeated_chunk(
+        self, redis_server: RedisServer, redis: Redis, queue: str
+    ) -> None:
+        with binding(redis_server) as writer, ThreadPoolExecutor(1) as thread:
+            writer.publish(queue, outgoing([b"once"]), idempotency_key="m")
+            assert redis.blpop([queue]) == (queue.encode(), b"once")
+            with Redis(port=redis_server.port) as consumer:
+                waiting = thread.submit(consumer.blpop, [queue])
+                while redis.info("clients")["blocked_clients"] == 0:
+                    threading.Event().wait(0.01)
+                assert writer.publish(queue, outgoing([b"once"]), idempotency_key="m") == 0
+                assert writer.publish(queue, outgoing([b"next"]), idempotency_key="n") == 1
+                assert waiting.result(timeout=30) == (queue.encode(), b"next")
+
+    @pytest.mark.parametrize("laravel", LAYOUTS)
     def test_a_full_server_refuses_messages_and_can_be_drained(self, laravel: str) -> None:
         with (
             RedisServer(maxmemory="16mb", **{"maxmemory-policy": "noeviction"}) as server,
@@ -694,6 +715,16 @@ class TestTrouble:
                 drained += bodies(claimed)
             assert [int(body[23:-2]) for body in drained] == list(range(sent))
             assert both.publish("q", batch, idempotency_key="m") == 1000
+
+
+def rights_in_the_docs() -> list[str]:
+    """Rules of an ACL user."""
+    docs = (Path(__file__).parents[2] / "docs" / "brokers" / "redis.md").read_text(encoding="utf-8")
+    [commands] = re.findall(r"`(EVAL\s[^`]*)`", docs)
+    return [
+        *("on", ">s3cret", "~mine*", "~queues:mine*"),
+        *(f"+{name.lower()}" for name in commands.split()),
+    ]
 
 
 def _refusal(reader: RedisBinding, server: RedisServer) -> str:

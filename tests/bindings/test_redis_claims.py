@@ -34,17 +34,6 @@ pytestmark = pytest.mark.server
 
 
 @pytest.fixture
-def redis(redis_server: RedisServer) -> Iterator[Redis]:
-    with Redis(port=redis_server.port) as client:
-        yield client
-
-
-@pytest.fixture
-def clock(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(redis, monkeypatch)
-
-
-@pytest.fixture
 def reader(redis_server: RedisServer, clock: Clock) -> Iterator[RedisBinding]:
     """A reader whose claims lapse after ten seconds of the clock."""
     with binding(redis_server, visibility=10) as made:

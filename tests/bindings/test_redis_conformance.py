@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -196,17 +196,6 @@ def _matches(found: tuple[bytes, float], entry: Mapping[str, Any]) -> bool:
             bool(re.fullmatch(rb"[0-9a-f]{32}", member[:32])) and member[32:] == b":" + entry["raw"].encode()
         )
     return member == _member(entry).encode()
-
-
-@pytest.fixture
-def redis(redis_server: RedisServer) -> Iterator[Redis]:
-    with Redis(port=redis_server.port) as client:
-        yield client
-
-
-@pytest.fixture
-def clock(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(redis, monkeypatch)
 
 
 @pytest.mark.parametrize("block", BLOCKS)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ssl
+import uuid
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -12,6 +13,7 @@ from babelqueue_spark.testing import SECRET, BindingContract, assert_empty, outg
 from tests.contract.default_timeouts import DefaultTimeouts
 from tests.servers import RedisServer
 from tests.servers.certificates import Certificates
+from tests.servers.redis import RedisClusterServers, RedisSentinelServers
 
 BODY = b'{"job":"urn:x","data":{},"attempts":0}'
 
@@ -20,6 +22,7 @@ class TestRedis(DefaultTimeouts, BindingContract):
     binding_class = RedisBinding
     layout = "0"
     early = 1
+    secure_url = "rediss://127.0.0.1:1"
     impatient: ClassVar = {"socket_timeout": "1s", "socket_connect_timeout": "1s"}
 
     @pytest.fixture
@@ -31,7 +34,7 @@ class TestRedis(DefaultTimeouts, BindingContract):
     @pytest.fixture
     def secure(self, certificates: Certificates) -> tuple[ssl.SSLContext, BindingConfig]:
         options = {"laravel": self.layout, "ssl_ca_certs": str(certificates.ca), **self.impatient}
-        return certificates.context(), BindingConfig(url="rediss://127.0.0.1:1", client_options=options)
+        return certificates.context(), BindingConfig(url=self.secure_url, client_options=options)
 
     @pytest.fixture
     def unreachable(self) -> BindingConfig:
@@ -60,3 +63,47 @@ class TestRedisLaravel(TestRedis):
         assert late.acknowledge(queue, first).to_pylist() == [False]
         assert prompt.acknowledge(queue, second).to_pylist() == [True]
         assert_empty(prompt, queue)
+
+
+class TestRedisCluster(TestRedis):
+    """What a proxy in front of one node shows is not tested: clients reach the others by themselves."""
+
+    secure_url = "rediss+cluster://127.0.0.1:1"
+
+    @pytest.fixture
+    def config(self, redis_cluster: RedisClusterServers) -> BindingConfig:
+        return BindingConfig(url=redis_cluster.url.partition(",")[0], visibility_timeout=60)
+
+    @pytest.fixture
+    def queue(self) -> str:
+        return f"{{orders-{uuid.uuid4().hex[:12]}}}"
+
+    @pytest.fixture
+    def proxy(self) -> None:
+        return None
+
+    @pytest.fixture
+    def unreachable(self) -> BindingConfig:
+        return BindingConfig(url=f"redis+cluster://:{SECRET}@127.0.0.1:1")
+
+
+class TestRedisSentinel(TestRedis):
+    """What a proxy in front of a Sentinel shows is not tested: clients reach the primary by themselves."""
+
+    secure_url = "rediss+sentinel://127.0.0.1:1/mymaster"
+
+    @pytest.fixture
+    def config(self, redis_sentinels: RedisSentinelServers) -> BindingConfig:
+        return BindingConfig(
+            url=redis_sentinels.url,
+            visibility_timeout=60,
+            client_options={"sentinel_password": str(redis_sentinels.sentinel_password)},
+        )
+
+    @pytest.fixture
+    def proxy(self) -> None:
+        return None
+
+    @pytest.fixture
+    def unreachable(self) -> BindingConfig:
+        return BindingConfig(url=f"redis+sentinel://:{SECRET}@127.0.0.1:1/mymaster")

@@ -10,10 +10,12 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
+
+import psutil
 
 _STOP_SECONDS = 30.0
 _TRIES = 5
@@ -65,6 +67,12 @@ class Server(ABC):
         return f"127.0.0.1:{self.port}"
 
     @property
+    def pid(self) -> int:
+        """The id of the process, while it runs."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def log(self) -> Path:
         """What the process printed."""
         return self.home / "log"
@@ -111,6 +119,11 @@ class Server(ABC):
             self.stop()
             raise
 
+    @property
+    def runs(self) -> bool:
+        """Whether it was started, and neither stopped nor killed."""
+        return self._process is not None
+
     def stop(self) -> None:
         """End the process; idempotent."""
         if self._process is None:
@@ -121,6 +134,16 @@ class Server(ABC):
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._process = None
+
+    def kill(self) -> None:
+        """End the process and all that it started by SIGKILL: it saves nothing."""
+        assert self._process is not None
+        leader = psutil.Process(self._process.pid)
+        for process in [leader, *leader.children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._process.wait()
         self._process = None
 
     @contextmanager

@@ -1,10 +1,20 @@
-"""redis-server, without persistence."""
+"""redis-server, without persistence: one, a cluster of them, and some that Sentinels watch."""
 
 from __future__ import annotations
 
 import socket
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
 
-from tests.servers.base import Server
+from redis import Redis, RedisCluster, exceptions
+
+from tests.servers.base import Server, StartError, free_port
+
+_WAIT_SECONDS = 30.0
 
 
 class RedisServer(Server):
@@ -34,12 +44,196 @@ class RedisServer(Server):
             "dir": str(self.home),
             "save": "",
             "appendonly": "no",
+            **({"masterauth": self.password} if self.password else {}),
             **self._options,
         }
         words = (word for name, value in directives.items() for word in (f"--{name}", value))
         return ["redis-server", *words]
 
+    def client(self) -> Redis:
+        """A client of this server alone."""
+        return Redis(port=self.port, password=self.password)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+
     def ready(self) -> bool:
         with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
             connection.sendall(b"PING\r\n")
             return connection.recv(64).startswith((b"+PONG", b"-NOAUTH"))
+
+
+class _ClusterNode(RedisServer):
+    def prepare(self) -> None:
+        self._options["cluster-port"] = str(free_port())
+
+
+class RedisClusterServers:
+    """A Redis Cluster: three primaries, each with some replicas.
+
+    Args:
+        password: what clients must give; none by default.
+        replicas: of each primary.
+    """
+
+    def __init__(self, password: str | None = None, replicas: int = 0) -> None:
+        options = {"cluster-enabled": "yes", "cluster-node-timeout": "1000", "repl-diskless-sync-delay": "0"}
+        self.password = password
+        self._replicas = replicas
+        self.nodes = [_ClusterNode(password, **options) for _ in range(3 * (1 + replicas))]
+        self._running = ExitStack()
+
+    @property
+    def url(self) -> str:
+        """The connection string, with the password; it names all nodes."""
+        login = f":{self.password}@" if self.password else ""
+        return f"redis+cluster://{login}{','.join(node.address for node in self.nodes)}"
+
+    def __enter__(self) -> Self:
+        with self._running:
+            for node in self.nodes:
+                self._running.enter_context(node)
+            words = ["redis-cli", *(("-a", self.password) if self.password else ()), "--no-auth-warning"]
+            create = ["--cluster", "create", *(node.address for node in self.nodes)]
+            replicas = ["--cluster-replicas", str(self._replicas), "--cluster-yes"]
+            done = subprocess.run([*words, *create, *replicas], capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise StartError(f"redis-cli: {done.stdout}{done.stderr}")
+            _await(self._is_whole)
+            self._running = self._running.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._running.close()
+
+    def client(self) -> RedisCluster:
+        """A client of the cluster."""
+        return RedisCluster("127.0.0.1", self._alive().port, password=self.password)
+
+    def primary_of(self, key: str) -> _ClusterNode:
+        """The node that has the slot of a key."""
+        with self.client() as client:
+            found = client.get_node_from_key(key)
+            assert found is not None
+            return next(node for node in self.nodes if node.port == found.port)
+
+    def _alive(self) -> _ClusterNode:
+        return next(node for node in self.nodes if node.runs)
+
+    def _is_whole(self) -> bool:
+        """Whether all nodes have all slots, and each primary its replicas in step."""
+        for node in self.nodes:
+            with node.client() as client:
+                if client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
+                    return False
+                info = client.info("replication")
+                if info["role"] == "slave" and info["master_link_status"] != "up":
+                    return False
+                if info["role"] == "master" and info["connected_slaves"] != self._replicas:
+                    return False
+        return True
+
+
+class _SentinelServer(RedisServer):
+    """`redis-server --sentinel`."""
+
+    def __init__(self, primary: RedisServer, service: str, quorum: int, password: str | None) -> None:
+        super().__init__(password)
+        self._primary, self._service, self._quorum = primary, service, quorum
+
+    def prepare(self) -> None:
+        lines = [
+            f"port {self.port}",
+            "bind 127.0.0.1",
+            f"dir {self.home}",
+            f"sentinel monitor {self._service} 127.0.0.1 {self._primary.port} {self._quorum}",
+            f"sentinel down-after-milliseconds {self._service} 1000",
+            f"sentinel failover-timeout {self._service} 5000",
+        ]
+        if self._primary.password:
+            lines.append(f"sentinel auth-pass {self._service} {self._primary.password}")
+        if self.password:
+            lines += [f"requirepass {self.password}", f"sentinel sentinel-pass {self.password}"]
+        (self.home / "sentinel.conf").write_text("\n".join(lines) + "\n")
+
+    def command(self) -> list[str]:
+        return ["redis-server", str(self.home / "sentinel.conf"), "--sentinel"]
+
+
+class RedisSentinelServers:
+    """A primary and a replica, watched by three Sentinels.
+
+    Args:
+        password: what clients of the servers must give; none by default.
+        sentinel_password: what clients of the Sentinels must give; none by default.
+    """
+
+    service = "mymaster"
+
+    def __init__(self, password: str | None = None, sentinel_password: str | None = None) -> None:
+        self.password = password
+        self.sentinel_password = sentinel_password
+        self._running = ExitStack()
+        self.nodes: list[RedisServer] = []
+        self.sentinels: list[_SentinelServer] = []
+
+    @property
+    def url(self) -> str:
+        """The connection string, with the password."""
+        login = f":{self.password}@" if self.password else ""
+        addresses = ",".join(sentinel.address for sentinel in self.sentinels)
+        return f"redis+sentinel://{login}{addresses}/{self.service}/0"
+
+    def __enter__(self) -> Self:
+        with self._running:
+            first = self._running.enter_context(RedisServer(self.password))
+            replica = RedisServer(
+                self.password, replicaof=f"127.0.0.1 {first.port}", **{"repl-diskless-sync-delay": "0"}
+            )
+            self.nodes = [first, self._running.enter_context(replica)]
+            for _ in range(3):
+                sentinel = _SentinelServer(first, self.service, 2, self.sentinel_password)
+                self.sentinels.append(self._running.enter_context(sentinel))
+            _await(self._is_whole)
+            self._running = self._running.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._running.close()
+
+    def primary_of(self, key: str) -> RedisServer:
+        """The primary, whatever the key."""
+        del key
+        with self.sentinels[0].client() as client:
+            _, port = client.sentinel_get_master_addr_by_name(self.service)
+        return next(node for node in self.nodes if node.port == port)
+
+    def _is_whole(self) -> bool:
+        """Whether each Sentinel knows the others and a replica, and the replica is in step."""
+        for sentinel in self.sentinels:
+            with sentinel.client() as client:
+                state = client.sentinel_master(self.service)
+                if state["num-other-sentinels"] != 2 or state["num-slaves"] != 1:
+                    return False
+        with self.nodes[1].client() as client:
+            return bool(client.info("replication")["master_link_status"] == "up")
+
+
+def _await(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + _WAIT_SECONDS
+    while time.monotonic() < until:
+        try:
+            if condition():
+                return
+        except exceptions.RedisError:
+            pass
+        time.sleep(0.05)
+    raise StartError(f"redis: not whole after {_WAIT_SECONDS:.0f} s")

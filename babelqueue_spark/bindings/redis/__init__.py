@@ -1,7 +1,12 @@
 """Redis lists as BabelQueue, InitPHP and Laravel keep them.
 
-Connection string: `redis://[user:password@]host:port/db`, `rediss://` for TLS. The SDKs' query is understood:
-`?laravel=1`, `?prefix=queues:`, `?retry_after=90` (`null` = never).
+Connection string: `redis://[user:password@]host:port/db`, or
+
+- `redis+cluster://[user:password@]host:port,host:port`: some nodes of a Redis Cluster;
+- `redis+sentinel://[user:password@]host:port,host:port/service/db`: Sentinels, and what they watch.
+
+`rediss…` for TLS. The SDKs' query is understood: `?laravel=1`, `?prefix=queues:`, `?retry_after=90` (`null` =
+never).
 
 `docs/brokers/redis.md` has what follows as tables, and says more.
 
@@ -27,10 +32,11 @@ Options, as `redis.<name>` or in the query:
         returns the claims of a reader that dies; `visibilityTimeout` wins
     reclaim_idle (off): seconds; see *Messages without a deadline*
     username, password, db (from the URL): the login, and the number of the database
+    sentinel_username, sentinel_password (none): the login at Sentinels, which the URL does not hold
     socket_timeout, socket_connect_timeout (30, 10): seconds
     socket_keepalive, health_check_interval, client_name, protocol (redis-py's): handed to redis-py
     ssl_ca_certs, ssl_ca_path, ssl_certfile, ssl_keyfile, ssl_password, ssl_cert_reqs, ssl_check_hostname
-        (redis-py's): with `rediss://` only
+        (redis-py's): with `rediss…` only
 """
 
 from babelqueue_spark.bindings.redis.binding import RedisBinding

@@ -89,8 +89,13 @@ class RedisBinding(Binding):
             )
         return self.layout.recover(queue)
 
+    def check_queue(self, queue: str) -> None:
+        """In a cluster, the keys of a queue must be in one slot: its name needs a hash tag."""
+        self.layout.check(queue)
+
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
-        """By one script where there is a key, else by several of bounded size."""
+        """By one transaction or script where there is a key, else by several commands of bounded size."""
+        self.check_queue(queue)
         if idempotency_key is not None:
             return self.layout.publish(queue, messages, idempotency_key)
         return sum(self.layout.publish(queue, part, None) for part in parts(messages))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -27,6 +28,10 @@ from babelqueue_spark.bindings.redis.receipts import (
     receipts_of,
     runs_of,
 )
+from babelqueue_spark.errors import OptionError
+
+_HASH_TAG = re.compile(r"[^{]*\{[^}]+\}", re.DOTALL)
+"""The slot of a key is that of what its first braces hold."""
 
 KEY_SECONDS = 7 * 24 * 3600
 MIGRATION_LIMIT = 10_000
@@ -78,6 +83,16 @@ class Layout(ABC):
     def identities(self, claimed: pa.RecordBatch) -> list[str]:
         """A name for each message that its redelivery shares."""
 
+    def check(self, queue: str) -> None:
+        """Raise `OptionError` where the keys of this queue would be in several slots of a cluster."""
+        if self._options.topology != "cluster" or _HASH_TAG.match(self.ready(queue)):
+            return
+        tagged = "{" + re.sub("[{}]", "", queue) + "}"
+        raise OptionError(
+            f"queue '{queue}': the keys of a queue must be in one slot of a Redis Cluster: put a hash tag "
+            f"into its name, such as '{tagged}'"
+        )
+
     def delayed(self, queue: str) -> str:
         """The sorted set of delayed messages, by the second in which they are due."""
         return f"{self.ready(queue)}:delayed"
@@ -90,7 +105,7 @@ class Layout(ABC):
     def peek(self, queue: str, offset: int) -> list[bytes]:
         """Stored elements of the ready list, which stay there."""
         stored: list[bytes] = self._client.run(
-            "browse", [self.ready(queue)], [offset, SCRIPT_MESSAGES, SCRIPT_BYTES]
+            "browse", [self.ready(queue)], [offset, SCRIPT_MESSAGES, SCRIPT_BYTES], repeatable=True
         )
         return stored
 
@@ -138,7 +153,7 @@ class DefaultLayout(Layout):
     def backlog(self, queue: str) -> int:
         """Messages that are ready, due or lapsed; of a lapsed claim also what was settled in its midst."""
         keys = [self.ready(queue), self.delayed(queue), *self._in_flight(queue)]
-        return int(self._client.run("default_backlog", keys, []))
+        return int(self._client.run("default_backlog", keys, [], repeatable=True))
 
     def claim(self, queue: str, messages: int, max_bytes: int, least: int) -> pa.RecordBatch:
         """Deliveries whose receipts are token and index; more than `max_bytes` where they were misjudged."""
@@ -217,13 +232,16 @@ class DefaultLayout(Layout):
         if headers.offsets[0] != headers.offsets[-1]:
             pairs = zip(stored, headers.to_pylist(), strict=True)
             stored = [frame(body, dict(entries or ())) for body, entries in pairs]
-        return int(
-            self._client.run(
-                "default_publish",
-                [self.ready(queue), self.delayed(queue), *self._published(queue, idempotency_key)],
-                [KEY_SECONDS, secrets.token_hex(8), *self._publication(stored, messages)],
-            )
-        )
+        known = self._published(queue, idempotency_key)
+        # Transactions of redis-py's cluster client have rules of their own: there a script does it.
+        scripted = bool(known) and self._options.topology == "cluster"
+        if scripted or pc.max(messages.column("delay")).as_py():
+            keys = [self.ready(queue), self.delayed(queue), *known]
+            args = [KEY_SECONDS, secrets.token_hex(8), *self._publication(stored, messages)]
+            return int(self._client.run("default_publish", keys, args))
+        if known:
+            return self._client.append_once(self.ready(queue), stored, known[0], KEY_SECONDS)
+        return self._client.append(self.ready(queue), stored)
 
     def identities(self, claimed: pa.RecordBatch) -> list[str]:
         """A digest of the stored element."""
@@ -265,7 +283,7 @@ class LaravelLayout(Layout):
     def backlog(self, queue: str) -> int:
         """Messages that are ready, due or lapsed."""
         keys = [self.ready(queue), self.delayed(queue), self.claims(queue)]
-        return int(self._client.run("laravel_backlog", keys, [int(self._recovers)]))
+        return int(self._client.run("laravel_backlog", keys, [int(self._recovers)], repeatable=True))
 
     def claim(self, queue: str, messages: int, max_bytes: int, least: int) -> pa.RecordBatch:
         """Deliveries whose receipts are reserved members, empty where that is the body itself."""

@@ -9,6 +9,15 @@ local function send(command, key, values)
     end
 end
 
+-- Puts values before the head of a list, in their order.
+local function give_back(list, values)
+    local reversed = {}
+    for i = #values, 1, -1 do
+        reversed[#reversed + 1] = values[i]
+    end
+    send('lpush', list, reversed)
+end
+
 -- The values of a list from `offset` on: up to `count` of them and `max_bytes`, but `least` in any case.
 -- Slices grow with what the values so far let expect, so that little is read in vain.
 local function peek(key, offset, count, max_bytes, least)

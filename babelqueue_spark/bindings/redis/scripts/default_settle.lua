@@ -19,10 +19,6 @@ end
 remove(processing, values)
 
 if ready then
-    local reversed = {}
-    for i = #values, 1, -1 do
-        reversed[#reversed + 1] = values[i]
-    end
-    send('lpush', ready, reversed)
+    give_back(ready, values)
 end
 return table.concat(hits)

@@ -79,10 +79,6 @@ end
 close()
 
 if ready then
-    local reversed = {}
-    for i = #back, 1, -1 do
-        reversed[#reversed + 1] = back[i]
-    end
-    send('lpush', ready, reversed)
+    give_back(ready, back)
 end
 return hits
