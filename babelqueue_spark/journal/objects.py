@@ -7,9 +7,12 @@ machine's or pod's role, or from options.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import math
 import os
 import re
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -111,15 +114,26 @@ class ObjectStore(Store):
                 f"{self._option} {self.location} cannot be opened: {self._cause(error)}"
             ) from None
 
-    def _create(self, name: str, content: bytes) -> bool:
-        def put() -> bool:
-            try:
-                obstore.put(self._ours, name, content, mode="create")
-            except AlreadyExistsError:  # or it is being created by another writer in this moment
-                return False
-            return True
+    def _create(self, name: str, content: bytes, until: float) -> bool:
+        try:
+            if until == math.inf:
+                self._repeated(lambda: obstore.put(self._ours, name, content, mode="create"), name)
+            else:
+                asyncio.run(asyncio.wait_for(self._put_new(name, content), until - time.monotonic()))
+        except AlreadyExistsError:  # or it is being created by another writer in this moment
+            return False
+        except TimeoutError:
+            raise self._late(name) from None
+        return True
 
-        return self._repeated(put, name)
+    async def _put_new(self, name: str, content: bytes) -> None:
+        """As `_repeated`; the requests end when the task that awaits them does."""
+        try:
+            await obstore.put_async(self._ours, name, content, mode="create")
+        except GenericError:
+            with contextlib.suppress(FileNotFoundError):
+                await obstore.get_async(self._ours, name)
+            await obstore.put_async(self._ours, name, content, mode="create")
 
     def _replace(self, name: str, content: bytes) -> None:
         obstore.put(self._ours, name, content, use_multipart=False)

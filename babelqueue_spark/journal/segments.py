@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -152,8 +153,11 @@ class Segment:
             list(zip(queues, claimed, strict=True)), redelivered, float(file.metadata[b"lapses_at"])
         )
 
-    def write(self, content: SegmentContent, schema: pa.Schema) -> bool:
-        """Journal what was claimed (batches of `schema`), whole and durable; False if another was first."""
+    def write(self, content: SegmentContent, schema: pa.Schema, until: float = math.inf) -> bool:
+        """Journal what was claimed (batches of `schema`), whole and durable; False if another was first.
+
+        `until` is a deadline, as for `Store.create`.
+        """
         queues = json.dumps([queue for queue, _ in content.claimed])
         metadata = {"queues": queues, "lapses_at": repr(content.lapses_at), "writer": uuid.uuid4().hex}
         schema = schema.append(pa.field(_REDELIVERED_COLUMN, pa.bool_())).with_metadata(metadata)
@@ -161,7 +165,7 @@ class Segment:
             pa.RecordBatch.from_arrays([*batch.columns, mask], schema=schema)
             for (_, batch), mask in zip(content.claimed, content.redelivered, strict=True)
         )
-        return self._store.create_arrow(f"{self._stem}.arrow", batches, schema)
+        return self._store.create_arrow(f"{self._stem}.arrow", batches, schema, until)
 
     def discard(self) -> None:
         """Delete the segment, which was written too late to be read."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import re
 import shutil
 import socket
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -75,8 +77,11 @@ class Store(ABC):
         with self.explained():
             self._make_folder(name)
 
-    def create(self, name: str, content: bytes) -> bool:
+    def create(self, name: str, content: bytes, until: float = math.inf) -> bool:
         """Write a new file whole and durable; False, and nothing written, when the name is taken.
+
+        What is not written `until` a time by the monotonic clock ends in a `JournalError`. Nothing is sent to
+        the storage after that, but it may still carry out what it was sent before.
 
         A name that holds this very content is not taken: a request that is repeated after its answer was lost
         finds its own file. So content must differ between writers where it matters who was first.
@@ -84,7 +89,7 @@ class Store(ABC):
         nothing is written.
         """
         with self.explained():
-            return self._create(name, content) or self._read(name) == content
+            return self._create(name, content, until) or self._read(name) == content
 
     def replace(self, name: str, content: bytes) -> None:
         """Write a file whole, over the old one if there is one."""
@@ -130,13 +135,15 @@ class Store(ABC):
         with self.explained():
             self._sweep(folder)
 
-    def create_arrow(self, name: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> bool:
+    def create_arrow(
+        self, name: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema, until: float = math.inf
+    ) -> bool:
         """Write Arrow batches as a new file, as `create` does; the file has the metadata of `schema`."""
         content = pa.BufferOutputStream()
         with pa.ipc.new_file(content, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
             for batch in batches:
                 writer.write_batch(batch.replace_schema_metadata(schema.metadata))
-        return self.create(name, content.getvalue().to_pybytes())
+        return self.create(name, content.getvalue().to_pybytes(), until)
 
     def read_arrow(self, name: str) -> ArrowFile | None:
         """The content of an Arrow file, or None where there is none."""
@@ -155,7 +162,7 @@ class Store(ABC):
     def _sweep(self, folder: str) -> None: ...
 
     @abstractmethod
-    def _create(self, name: str, content: bytes) -> bool: ...
+    def _create(self, name: str, content: bytes, until: float) -> bool: ...
 
     @abstractmethod
     def _replace(self, name: str, content: bytes) -> None: ...
@@ -215,6 +222,12 @@ class Store(ABC):
             "that driver and executors can both create, read and write"
         )
 
+    def _late(self, name: str) -> JournalError:
+        return JournalError(
+            f"{self._option} {self.location}: the storage did not write {name} in time; the task is to be "
+            "repeated: check the storage and the network, or raise visibilityTimeout"
+        )
+
     def _shown(self, text: str) -> str:
         """The text in one line, without a user's name and password."""
         return " ".join((text.replace(self._login, "") if self._login else text).split())
@@ -228,20 +241,22 @@ class LocalStore(Store):
         self._root = Path(location)
         self._hard_links = True
 
-    def _create(self, name: str, content: bytes) -> bool:
+    def _create(self, name: str, content: bytes, until: float) -> bool:
         path = self._root / name
         if self._hard_links:
             try:
-                return self._create_by_link(path, content)
+                return self._create_by_link(path, content, until)
             except OSError as error:
                 if error.errno not in _NO_HARD_LINKS:
                     raise
                 self._hard_links = False
-        return self._create_by_open(path, content)
+        return self._create_by_open(path, content, until)
 
-    def _create_by_link(self, path: Path, content: bytes) -> bool:
+    def _create_by_link(self, path: Path, content: bytes, until: float) -> bool:
         temporary = self._write_beside(path, content)
         try:
+            if time.monotonic() > until:
+                raise self._late(str(path.relative_to(self._root)))
             os.link(temporary, path)
         except FileExistsError:
             return False
@@ -250,11 +265,13 @@ class LocalStore(Store):
         _sync_folder(path.parent)
         return True
 
-    def _create_by_open(self, path: Path, content: bytes) -> bool:
+    def _create_by_open(self, path: Path, content: bytes, until: float) -> bool:
         if path.exists() and not _is_torn(path):
             return False
         if path.exists() and not _set_aside(path):
             return False
+        if time.monotonic() > until:
+            raise self._late(str(path.relative_to(self._root)))
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         except FileExistsError:

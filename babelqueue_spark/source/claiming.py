@@ -36,6 +36,12 @@ from babelqueue_spark.source.plan import Claim, Share
 logger = logging.getLogger(__name__)
 
 _CLAIM_ATTEMPTS = 3
+_JOURNALLED_BY = 0.75
+"""The part of a lease in which the journal is to be written.
+
+In the rest, the storage may still carry out a write of which no answer came: before anybody else gets the
+messages.
+"""
 
 
 def deliveries_of(claim: Claim, options: Options, journal: Journal, binding: Binding) -> list[FromQueue]:
@@ -77,11 +83,12 @@ def _claim_into(
     """Claim and journal; what, and until when by the monotonic clock. None if another attempt was first.
 
     Claims are released only if it is certain that the journal does not hold them. Once the write has begun,
-    an error may hide a success, so they are left to lapse.
+    an error may hide a success, also one that is still to come, so they are left to lapse. The next attempt
+    finds the segment, or writes its own in that place: then the storage refuses the late one.
     """
-    content, until = _claim(claim, options, journal, binding)
+    content, started = _claim(claim, options, journal, binding)
     try:
-        written = segment.write(content, DELIVERIES)
+        written = segment.write(content, DELIVERIES, _journal_by(started, binding))
     except JournalMissingError:  # the folder of the batch is gone, and nothing was written
         _release(content.claimed, binding)
         journal.check_shared(claim.journal)
@@ -93,13 +100,21 @@ def _claim_into(
         segment.discard()
         _release(content.claimed, binding)
         raise _too_late(claim, journal)
-    return content, until
+    return content, started + binding.lease
+
+
+def _journal_by(started: float, binding: Binding) -> float:
+    """When a claim that `started` then is to be journalled, by the monotonic clock."""
+    return started + _JOURNALLED_BY * binding.lease if binding.lease else math.inf
 
 
 def _claim(
     claim: Claim, options: Options, journal: Journal, binding: Binding
 ) -> tuple[SegmentContent, float]:
-    """Claim what can be journalled before the lease ends; release what took longer, and claim again."""
+    """Claim what can be journalled in time; release what took longer, and claim again.
+
+    Returns when the claim started, too.
+    """
     for _ in range(_CLAIM_ATTEMPTS):
         started = time.monotonic()
         lapses_at = binding.now() + binding.lease if binding.lease else 0.0
@@ -110,9 +125,8 @@ def _claim(
         except BaseException:
             _release(claimed, binding)
             raise
-        until = started + binding.lease
-        if not binding.lease or time.monotonic() < until:
-            return SegmentContent(claimed, redelivered, lapses_at), until
+        if time.monotonic() < _journal_by(started, binding):
+            return SegmentContent(claimed, redelivered, lapses_at), started
         _release(claimed, binding)
     raise JournalError(
         f"journal {journal.location}: {claim.queues}: claims lapsed {_CLAIM_ATTEMPTS} times before they "
@@ -166,7 +180,7 @@ def _redeliveries(
 ) -> list[pa.BooleanArray]:
     """Make a mask for each batch, true for messages that are journalled already."""
     known: Counter[str] = Counter()
-    if any(_may_repeat(batch) for _, batch in claimed):
+    if any(_may_repeat(batch) for _, batch in claimed) and _may_have_lapsed(claim, binding):
         known = journal.expected_redeliveries(
             claim.committed, claim.batch, claim.index, _identities(binding), now=binding.now()
         )
@@ -176,6 +190,18 @@ def _redeliveries(
     count = sum(mask.true_count for mask in masks)
     logger.info("%s: recognised %d redeliveries of journalled messages", claim.queues, count)
     return masks
+
+
+def _may_have_lapsed(claim: Claim, binding: Binding) -> bool:
+    """Whether the journal may hold a message that the broker has delivered again.
+
+    Where the batches before left nothing, that is a message of this batch. Its claim lapses a lease after the
+    batch was planned at the earliest, unless it ends with its connection.
+    """
+    ends_early = binding.capabilities.connection_claims or not 0 < binding.lease < math.inf
+    if claim.settled_at is None or ends_early:
+        return True
+    return binding.now() >= claim.settled_at + binding.lease - CLOCK_SKEW
 
 
 def _identities(binding: Binding) -> Identities:

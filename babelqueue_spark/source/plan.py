@@ -52,6 +52,8 @@ class Claim(InputPartition):
         shares: one for each queue.
         max_bytes: most bytes of bodies to claim from all of them (one message may exceed it).
         committed: last batch that Spark has finished.
+        settled_at: seconds since 1970 by the broker's clock, at which it could deliver nothing again that
+            the journal held, and nothing of this batch was claimed; None where none is known.
     """
 
     journal: str
@@ -60,6 +62,7 @@ class Claim(InputPartition):
     shares: list[Share]
     max_bytes: int
     committed: int
+    settled_at: float | None = None
 
     @property
     def queues(self) -> str:
@@ -158,7 +161,7 @@ def _fair_shares(backlog: Mapping[str, int], budget: int | None, turn: int) -> d
     return {queue: shares[queue] for queue in waiting if shares[queue] > 0}
 
 
-def claims(plan: Mapping[str, Any], committed: int) -> list[Claim]:
+def claims(plan: Mapping[str, Any], committed: int, settled_at: float | None = None) -> list[Claim]:
     """Divide a planned batch into partitions; a repeated call makes the same ones."""
     shares = [
         Share(
@@ -178,6 +181,7 @@ def claims(plan: Mapping[str, Any], committed: int) -> list[Claim]:
             members,
             min(sum(share.max_bytes for share in members), plan.get("task_bytes", math.inf)),
             committed,
+            settled_at,
         )
         for index, members in enumerate(tasks)
     ]

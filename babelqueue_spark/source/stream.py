@@ -161,7 +161,9 @@ class _Planner:
         self._end = end
         new, self._new = self._new, None
         if end == new and int(start["batch"]) + 1 == int(end["batch"]):
-            return claims(end, self._journal.state().committed)
+            state = self._journal.state()
+            settled = state.committed == int(start["batch"]) and not state.unacknowledged
+            return claims(end, state.committed, end["planned_at"] if settled else None)
         self._journal.check_owner()
         found: list[Claim] = []
         state = self._journal.state()

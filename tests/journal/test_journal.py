@@ -120,7 +120,7 @@ class TestSegments:
         self, journal: Journal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         create = journal._store._create
-        monkeypatch.setattr(journal._store, "_create", lambda name, content: create(name, content) and False)
+        monkeypatch.setattr(journal._store, "_create", lambda *given: create(*given) and False)
         assert write(journal, 1, 0, b"mine")
         assert not write(journal, 1, 0, b"another's")
 
@@ -247,6 +247,21 @@ class TestCommit:
             second.commit(number)
         journal._store.create("commits/0000000001", b'{"cleaned":0,"lost":{}}')
         assert (second.state().committed, second.state().cleaned) == (2, 2)
+
+    def test_a_redelivery_is_expected_for_an_hour(self, tmp_path: Path) -> None:
+        now = [NOW]
+        journal = Journal(str(tmp_path), lambda: now[0])
+        _ = journal.id
+        journal.take_over()
+        assert write(journal, 1, 0, b"a")
+        journal.segment(1, 0).mark_acknowledged([1], ["a"])
+        journal.commit(1)
+        now[0] += 3590
+        journal.commit(2)
+        assert journal.state().unacknowledged.keys() == {"a"}
+        now[0] += 20
+        journal.commit(3)
+        assert not journal.state().unacknowledged
 
     def test_retention_keeps_segments_of_committed_batches(self, journal: Journal) -> None:
         import time
@@ -453,7 +468,7 @@ class TestDisk:
 
 def test_store_that_overwrites_is_refused(tmp_path: Path) -> None:
     class Overwriting(LocalStore):
-        def _create(self, name: str, content: bytes) -> bool:
+        def _create(self, name: str, content: bytes, until: float) -> bool:
             self.replace(name, content)
             return True
 

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from babelqueue_spark.bindings.sql import SqlBinding
 from babelqueue_spark.errors import JournalError, JournalTakenOverError
 from babelqueue_spark.journal import Journal, open_store
 from babelqueue_spark.options import read_options
 from babelqueue_spark.rows.reading import SCHEMA
+from babelqueue_spark.source import claiming
 from babelqueue_spark.source.pace import Pace
 from babelqueue_spark.source.stream import QueueStreamReader
+from babelqueue_spark.testing import eventually, take
 from tests.s3 import S3Server
-from tests.streams import envelope, publish
+from tests.streams import backlog, envelope, publish
 
 PARTITIONS = 3
+SECONDS = 8
+"""How long a claim lasts where it is to lapse: longer than clocks may differ."""
 
 
 @pytest.fixture(scope="module")
@@ -30,29 +38,44 @@ def server() -> Iterator[S3Server]:
 class Query:
     """What Spark does with the source, in one process."""
 
-    def __init__(self, server: S3Server, folder: Path, queue: str) -> None:
+    def __init__(self, server: S3Server, folder: Path, queue: str, **options: str) -> None:
         self.url = f"sqlite:///{folder}/queue.db"
         given = {
             "url": self.url,
             "queue": queue,
             "journalLocation": f"s3://{server.bucket}/{queue}",
             "numPartitions": str(PARTITIONS),
+            **options,
         }
         self._reader = QueueStreamReader(read_options(given), SCHEMA)
         self._queue = queue
+        self.partitions: list[Any] = []
         self.end = self._reader.initialOffset()
 
     def publish(self, messages: int) -> None:
         publish(self.url, self._queue, (envelope(number, self._queue) for number in range(messages)))
 
-    def trigger(self) -> int:
-        """Run a trigger as Spark does; return how many rows it read."""
+    def plan(self) -> list[Any]:
+        """Begin a trigger as Spark does; return what its tasks are to read."""
         start, self.end = self.end, self._reader.latestOffset(self.end)
         if self.end == start:
-            return 0
+            return []
         self._reader.commit(start)
-        self.partitions = self._reader.partitions(start, self.end)
-        return sum(map(self.read, self.partitions))
+        return list(self._reader.partitions(start, self.end))
+
+    def take_elsewhere(self, messages: int) -> None:
+        """Let another program read so many messages."""
+        with read_options({"url": self.url, "queue": self._queue}).binding() as other:
+            other.acknowledge(self._queue, take(other, self._queue, messages))
+
+    def waiting(self) -> int:
+        return backlog(self.url, self._queue, visibilityTimeout=f"{SECONDS}s")
+
+    def trigger(self) -> int:
+        """Run a trigger as Spark does; return how many rows it read."""
+        partitions = self.plan()
+        self.partitions = partitions or self.partitions
+        return sum(map(self.read, partitions))
 
     def read(self, partition: Any) -> int:
         return sum(batch.num_rows for batch in self._reader.read(partition))
@@ -91,20 +114,56 @@ def test_a_commit_that_was_under_way_at_the_take_over_is_not_taken_back(server: 
 
 
 @pytest.mark.parametrize(("messages", "partitions"), [(10, 1), (PARTITIONS * 1000, PARTITIONS)])
-def test_a_batch_costs_four_requests_and_five_for_each_partition(
+def test_a_batch_costs_four_requests_and_four_for_each_partition(
     server: S3Server, query: Query, messages: int, partitions: int
 ) -> None:
-    """The fifth is for brokers that do not say which deliveries are the first, such as SQL and Redis."""
     query.publish(messages)
     server.requests.clear()
     assert query.trigger() == messages
     assert server.requests == {
-        # owner, commits and sizes; what may be redelivered, and whether the batch was cleaned meanwhile
-        "LIST": 1 + 2 * partitions,
+        "LIST": 1 + partitions,  # owner, commits and sizes; whether the batch was cleaned meanwhile
         "GET": partitions,  # a segment that an earlier attempt may have written
         "PUT": 2 + 2 * partitions,  # commit and plan; segment and acknowledge record
         "POST": 1,  # the segments of the batch before
     }
+
+
+class TestRedeliveries:
+    """The fifth request of a partition: what may be delivered again, where the broker does not say it."""
+
+    @pytest.fixture
+    def query(self, server: S3Server, tmp_path: Path, queue: str) -> Query:
+        return Query(server, tmp_path, queue, visibilityTimeout=f"{SECONDS}s")
+
+    def test_of_a_claim_of_the_same_batch(self, query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+        query.publish(PARTITIONS * 1000)
+        first, *others = query.plan()
+        with monkeypatch.context() as killed:
+            killed.setattr(claiming, "_acknowledge", _die)
+            with pytest.raises(ZeroDivisionError):
+                query.read(first)
+        query.take_elsewhere((PARTITIONS - 1) * 1000)
+        eventually(lambda: query.waiting() == 1000, patience=2 * SECONDS)
+        assert [query.read(partition) for partition in (*others, first)] == [0, 0, 1000]
+
+    def test_of_a_message_that_a_batch_left(self, query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+        with monkeypatch.context() as lapsed:
+
+            def acknowledge(binding: SqlBinding, queue: str, claimed: pa.RecordBatch) -> pa.BooleanArray:
+                lapsed.setattr(claiming, "time", SimpleNamespace(monotonic=lambda: math.inf))
+                binding.release(queue, claimed)
+                return pa.repeat(pa.scalar(False), claimed.num_rows)
+
+            lapsed.setattr(SqlBinding, "acknowledge", acknowledge)
+            query.publish(10)
+            assert query.trigger() == 10
+        assert query.waiting() == 10
+        assert query.trigger() == 0
+        assert query.waiting() == 0
+
+
+def _die(*_: object) -> None:
+    raise ZeroDivisionError
 
 
 def test_an_idle_poll_costs_one_request_and_there_are_sixty_a_minute_at_most(
