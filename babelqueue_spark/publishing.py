@@ -5,6 +5,7 @@ Sink, worker, redrive and the publish job all publish here.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -13,7 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import BaseBinding
+from babelqueue_spark.errors import MessageTooLargeError
 from babelqueue_spark.rows.ids import IdSource
+from babelqueue_spark.rows.size_limits import without_large_blocks
+
+logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = 256 << 20
 """Most bytes of text and binary in a chunk; a column of Arrow ends at 2 GiB."""
@@ -53,12 +58,28 @@ def publish_parts(
     keys: IdSource | None = None,
     first_row: int = 0,
 ) -> Iterator[tuple[range, int]]:
-    """Publish as `publish` does; yields the rows of each chunk, once it is published, and what it counts."""
+    """Publish as `publish` does; yields the rows of each chunk, once it is published, and what it counts.
+
+    Where the broker says only now that a message is too large, its chunk goes without the largest dead-letter
+    blocks.
+    """
     can = binding.capabilities
     for first in range(0, messages.num_rows, can.publish_batch):
         chunk = messages.slice(first, can.publish_batch)
         key = keys.idempotency_key(queue, first_row + first) if keys and can.publish_once else None
-        yield range(first, first + chunk.num_rows), binding.publish(queue, chunk, idempotency_key=key)
+        yield range(first, first + chunk.num_rows), _publish_chunk(binding, queue, chunk, key)
+
+
+def _publish_chunk(binding: BaseBinding, queue: str, chunk: pa.RecordBatch, key: str | None) -> int:
+    try:
+        return binding.publish(queue, chunk, idempotency_key=key)
+    except MessageTooLargeError as error:
+        smaller = without_large_blocks(chunk)
+        if smaller.equals(chunk):
+            raise
+        logger.warning("dead letters go without a block, which made them too large: %s", error)
+        # In the same order: a key stands for the same messages, and what it has published is dropped.
+        return binding.publish(queue, smaller, idempotency_key=key)
 
 
 def in_chunks(batches: Iterable[pa.RecordBatch], binding: BaseBinding) -> Iterator[pa.RecordBatch]:

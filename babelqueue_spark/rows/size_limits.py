@@ -1,4 +1,8 @@
-"""Leave out dead-letter blocks that would make a message larger than its queue takes."""
+"""Cut dead-letter blocks that would make a message larger than its queue takes, or leave them out.
+
+The one room for it: `within_bounds` where a binding knows the limit, `without_large_blocks` where a broker
+tells it by a refusal. A body itself is never cut.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import OUTGOING, BaseBinding
-from babelqueue_spark.envelope import strip_dead_letter
+from babelqueue_spark.envelope import dead_letter, decode, strip_dead_letter
 from babelqueue_spark.errors import BabelQueueError
 
 logger = logging.getLogger(__name__)
@@ -18,7 +22,7 @@ logger = logging.getLogger(__name__)
 def within_bounds(
     messages: pa.RecordBatch, received: pa.BinaryArray, targets: Sequence[str], binding: BaseBinding
 ) -> pa.RecordBatch:
-    """Replace messages that their block makes larger than their queue takes by what was received.
+    """Shorten blocks that make messages larger than their queue takes: no `error`, else no block at all.
 
     Args:
         messages: columns of `OUTGOING`, and perhaps others.
@@ -27,29 +31,24 @@ def within_bounds(
         binding: knows what is too large. Where it cannot tell, the publish says why.
     """
     sizes = (pc.fill_null(pc.binary_length(body), 0) for body in (messages.column("body"), received))
-    grown = pc.and_(pc.is_valid(received), pc.greater(*sizes))
-    rows: dict[str, list[int]] = {}
-    for row in pc.indices_nonzero(grown).to_pylist():
-        rows.setdefault(targets[row], []).append(row)
+    grown = pc.indices_nonzero(pc.and_(pc.is_valid(received), pc.greater(*sizes))).to_pylist()
     try:
-        refused = {
-            row: target
-            for target, its in rows.items()
-            for row in _too_large(messages.select(OUTGOING.names), its, target, binding)
-        }
+        refused = _refused(messages, grown, targets, binding)
+        if not refused:
+            return messages
+        cut = _with_bodies(messages, refused, _without_errors(messages.column("body")))
+        bare = _refused(cut, refused, targets, binding)
     except BabelQueueError:
         return messages
-    if not refused:
-        return messages
     logger.warning(
-        "%d dead letters go without a block, which would make them larger than %s takes",
+        "the blocks of %d dead letters would make them larger than %s takes: %d go with a block cut to its "
+        "reason, %d without a block",
         len(refused),
-        " and ".join(sorted(set(refused.values()))),
+        " and ".join(sorted({targets[row] for row in refused})),
+        len(refused) - len(bare),
+        len(bare),
     )
-    bare = pa.array([row in refused for row in range(len(messages))], pa.bool_())
-    place = messages.schema.get_field_index("body")
-    bodies = pc.if_else(bare, received, messages.column(place))
-    return messages.set_column(place, messages.schema.field(place), bodies)
+    return _with_bodies(cut, bare, received)
 
 
 def without_large_blocks(messages: pa.RecordBatch) -> pa.RecordBatch:
@@ -62,12 +61,49 @@ def without_large_blocks(messages: pa.RecordBatch) -> pa.RecordBatch:
         messages: columns of `OUTGOING`.
     """
     bodies = messages.column("body")
-    bare = strip_dead_letter(bodies)
-    grown = pc.greater(pc.binary_length(bodies), pc.max(pc.binary_length(bare)))
+    dead = _blocks(bodies).is_valid()
+    bare = pc.if_else(dead, strip_dead_letter(bodies), bodies)
+    grown = pc.and_(dead, pc.greater(pc.binary_length(bodies), pc.max(pc.binary_length(bare))))
+    return _with_bodies(messages, pc.indices_nonzero(grown).to_pylist(), bare)
+
+
+def _refused(
+    messages: pa.RecordBatch, rows: Sequence[int], targets: Sequence[str], binding: BaseBinding
+) -> list[int]:
+    """Those of the rows that are too large for where they go."""
+    by_target: dict[str, list[int]] = {}
+    for row in rows:
+        by_target.setdefault(targets[row], []).append(row)
+    outgoing = messages.select(OUTGOING.names)
+    return [
+        its[place]
+        for target, its in by_target.items()
+        for place in binding.too_large(target, outgoing.take(pa.array(its)))
+    ]
+
+
+def _without_errors(bodies: pa.BinaryArray) -> pa.BinaryArray:
+    """Envelopes with blocks without `error` and `exception`, the longest parts; others as they are."""
+    blocks = _blocks(bodies)
+    fields = [
+        pa.nulls(len(bodies), field.type)
+        if field.name in ("error", "exception")
+        else blocks.field(field.name)
+        for field in blocks.type
+    ]
+    rows = pc.indices_nonzero(pc.and_(blocks.is_valid(), pc.is_null(decode(bodies).column("error"))))
+    cut = pa.StructArray.from_arrays(fields, fields=list(blocks.type)).take(rows)
+    mask = pc.is_in(pa.array(range(len(bodies)), pa.uint64()), rows)
+    return pc.replace_with_mask(bodies, mask, dead_letter(bodies.take(rows), cut))
+
+
+def _blocks(bodies: pa.BinaryArray) -> pa.StructArray:
+    return decode(bodies).column("dead_letter")
+
+
+def _with_bodies(messages: pa.RecordBatch, rows: Sequence[int], bodies: pa.BinaryArray) -> pa.RecordBatch:
+    """The messages, those in `rows` with other bodies."""
     place = messages.schema.get_field_index("body")
-    return messages.set_column(place, messages.schema.field(place), pc.if_else(grown, bare, bodies))
-
-
-def _too_large(messages: pa.RecordBatch, rows: list[int], target: str, binding: BaseBinding) -> list[int]:
-    found = binding.too_large(target, messages.take(pa.array(rows)))
-    return [rows[place] for place in found]
+    chosen = pc.is_in(pa.array(range(len(messages))), pa.array(rows, pa.int64()))
+    replaced = pc.if_else(chosen, bodies, messages.column(place))
+    return messages.set_column(place, messages.schema.field(place), replaced)

@@ -17,11 +17,9 @@ from typing import Any, Self
 import pyarrow as pa
 from pyspark import TaskContext
 
-from babelqueue_spark.errors import MessageTooLargeError
 from babelqueue_spark.options import Options, resolved_config
 from babelqueue_spark.publishing import publish
 from babelqueue_spark.rows.ids import IdSource
-from babelqueue_spark.rows.size_limits import without_large_blocks
 from babelqueue_spark.worker.admission import Admission, RecordedAdmission
 from babelqueue_spark.worker.counts import PUBLISHED
 from babelqueue_spark.worker.deciding import Decisions, Rules, decide
@@ -173,7 +171,7 @@ class Partition:
             self._work.store.release(entry.notes["failed"], self._owner)
         keys = IdSource(entry.notes["writer"], f"{self._work.run} {self._place}")
         for queue, messages in by_target(entry.messages, self._work.options, self._binding).items():
-            self._publish(queue, messages, keys)
+            publish(self._binding, queue, messages, keys=keys)
         return pa.RecordBatch.from_pylist(entry.notes["counts"], COUNTS)
 
     def _decided(self, handlers: Handlers, admission: Admission) -> OutboxEntry:
@@ -209,18 +207,6 @@ class Partition:
     def _can_wait(self, queue: str) -> bool:
         """Tell whether a message can be published again as it is, and stay out of sight for a while."""
         return self._binding.longest_delay(queue) != 0 and not self._binding.duplicate_window(queue)
-
-    def _publish(self, queue: str, messages: pa.RecordBatch, keys: IdSource) -> None:
-        """Publish; where the broker says only now that a message is too large, without the largest blocks."""
-        try:
-            publish(self._binding, queue, messages, keys=keys)
-        except MessageTooLargeError as error:
-            smaller = without_large_blocks(messages)
-            if smaller.equals(messages):
-                raise
-            logger.warning("dead letters go without a block, which made them too large: %s", error)
-            # In the same order: a key stands for the same messages, and what it has published is dropped.
-            publish(self._binding, queue, smaller, keys=keys)
 
     def _log(self, decisions: Decisions, messages: pa.RecordBatch) -> None:
         rows = self._rows

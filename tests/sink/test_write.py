@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from babelqueue.codec import EnvelopeCodec
 
+from tests.servers.rabbitmq import RabbitServer
 from tests.streams import WAIT, backlog, envelope, publish
 
 pytestmark = pytest.mark.spark
@@ -172,6 +174,17 @@ def test_a_transaction_publishes_once(spark: Any, url: str, queue: str) -> None:
         write(rows.coalesce(1), url, queue, txnAppId="copy", txnVersion=version)
     ids = [row.meta.id for row in browse(spark, url, queue)]
     assert len(ids) == len(set(ids)) == 20
+
+
+def test_a_repeat_is_published_again_under_the_same_ids(
+    spark: Any, rabbitmq_server: RabbitServer, queue: str
+) -> None:
+    """Where the broker has no transaction with a key."""
+    rows = spark.range(10).selectExpr("'urn:x' AS job", "to_json(struct(id)) AS data")
+    for _ in range(2):
+        write(rows.coalesce(1), rabbitmq_server.url, queue, txnAppId="copy", txnVersion=7)
+    ids = Counter(row.meta.id for row in browse(spark, rabbitmq_server.url, queue))
+    assert list(ids.values()) == [2] * 10
 
 
 def test_a_stream_has_its_own_transactions(spark: Any, url: str, queue: str, tmp_path: Path) -> None:

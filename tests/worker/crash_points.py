@@ -11,5 +11,5 @@ __all__ = ["enter", "reached"]
 
 before(Outbox, "write", "before the ledger")
 after(Outbox, "write", "after the ledger")
-after(handling.Partition, "_publish", "in mid-publish")
+after(handling, "publish", "in mid-publish")
 after(handling.Partition, "settle", "after the publish")

@@ -40,8 +40,16 @@ _LOOK = 1_000
 """So many messages at most are looked at to tell how many there are."""
 _MANY = 1_000_000
 """The backlog when there are more than that and nobody tells how many."""
+_MAX_MESSAGE_SIZE = 5 << 20
+"""A broker's by default; the client does not tell what it learned of another."""
+_FRAME_BYTES = 1_024
+"""Around the body and the properties, at most."""
 _BROWSE_MESSAGES = 1_000
 _BROWSE_BYTES = 32 << 20
+
+
+def _properties_size(given: dict[str, str]) -> int:
+    return sum(len(name.encode()) + len(value.encode()) for name, value in given.items())
 
 
 class PulsarBinding(Binding):
@@ -163,6 +171,16 @@ class PulsarBinding(Binding):
         delays = pc.fill_null(messages.column("delay"), 0).to_pylist()
         bodies, keys = (messages.column(name).to_pylist() for name in ("body", "key"))
         return self._pulsar.send(queue, zip(bodies, properties(messages), keys, delays, strict=True))
+
+    def too_large(self, queue: str, messages: pa.RecordBatch) -> list[int]:
+        """Those which the client would send, and at which a broker of default size ends the connection.
+
+        Of larger ones, and those beyond another `maxMessageSize`, the client tells at once.
+        """
+        del queue
+        bodies = pc.fill_null(pc.binary_length(messages.column("body")), 0).to_pylist()
+        sizes = map(sum, zip(bodies, map(_properties_size, properties(messages)), strict=True))
+        return [row for row, size in enumerate(sizes) if abs(size - _MAX_MESSAGE_SIZE) <= _FRAME_BYTES]
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
         """By a reader where the admin endpoint tells where it has to begin, else by consumers."""

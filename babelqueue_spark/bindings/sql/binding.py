@@ -35,10 +35,12 @@ from babelqueue_spark.bindings.sql.client import SqlClient
 from babelqueue_spark.bindings.sql.options import SqlOptions
 from babelqueue_spark.bindings.sql.tables import REASON_LENGTH, TRACE_LENGTH, URN_LENGTH, Tables
 from babelqueue_spark.envelope import decode
-from babelqueue_spark.errors import BrokerError
+from babelqueue_spark.errors import BrokerError, BrokerUnreachableError, MessageTooLargeError
 
 _FAILED = "failed/"
 _KEYS_KEPT = 7 * 86_400
+_STATEMENT_BYTES = 4_096
+"""Room in a statement for all that is not the body."""
 _BROWSE_ROWS = 5_000
 _BROWSE_BYTES = 32 << 20
 
@@ -104,6 +106,8 @@ class SqlBinding(Binding):
 
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         """In one transaction; `urn`, `trace_id` and `attempts` mirror the body, however bad it is."""
+        if refused := self._larger_than(self._client.longest_statement(), messages):
+            raise self._too_large(refused, messages)
         rows = list(
             self._failed_rows(queue, messages) if _is_failed(queue) else self._job_rows(queue, messages)
         )
@@ -115,7 +119,32 @@ class SqlBinding(Binding):
                 connection.execute(insert(self._table(queue)), rows)
             return len(rows)
 
-        return self._client.write(append)
+        try:
+            return self._client.write(append)
+        except BrokerUnreachableError:
+            # A statement beyond the limit ends the connection.
+            if refused := self.too_large(queue, messages):
+                raise self._too_large(refused, messages) from None
+            raise
+
+    def too_large(self, queue: str, messages: pa.RecordBatch) -> list[int]:
+        """On MariaDB and MySQL, which end the connection at a statement that is too long."""
+        del queue
+        return self._larger_than(self._client.longest_statement() - _STATEMENT_BYTES, messages)
+
+    def _larger_than(self, limit: float, messages: pa.RecordBatch) -> list[int]:
+        """Rows whose bodies, as a statement has them, are larger."""
+        bodies = messages.column("body")
+        if (pc.max(pc.binary_length(bodies)).as_py() or 0) * 2 <= limit:
+            return []
+        literal_size = self._client.dialect.literal_size
+        return [row for row, body in enumerate(bodies.to_pylist()) if literal_size(body) > limit]
+
+    def _too_large(self, rows: list[int], messages: pa.RecordBatch) -> MessageTooLargeError:
+        return MessageTooLargeError(
+            f"{self._client.address}: message {rows[0] + 1} of {messages.num_rows} is larger than its "
+            "max_allowed_packet; nothing was published: raise that on the server"
+        )
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
         """By id, up to the newest row at the start; receipts only for the failed table."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -122,6 +123,13 @@ class SqlClient:
         self._url = url
         self._metadata = metadata
         self._engine: Engine | None = None
+        self._longest_statement = math.inf
+
+    def longest_statement(self) -> float:
+        """Bytes of the longest statement that the server takes."""
+        with self._explained():
+            self._connected()
+        return self._longest_statement
 
     def now(self) -> float:
         """Seconds since 1970, by the server's clock as it was when this connection was made.
@@ -199,6 +207,7 @@ class SqlClient:
         """Create the tables that are missing; refuse those which are something else."""
         with self._transaction(engine, write=False) as connection:
             self._clock.read(lambda: self.dialect.now(connection))
+            self._longest_statement = self.dialect.longest_statement(connection)
             found = inspect(connection)
             present = [table for table in self._metadata.sorted_tables if found.has_table(table.name)]
             for table in present:

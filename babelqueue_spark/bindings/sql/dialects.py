@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sqlite3
 import time
@@ -43,6 +44,10 @@ LOST = (
 SILENT = r"timeout expired|timed out|server is silent"
 
 
+_ESCAPED = (b"\0", b"\n", b"\r", b"\x1a", b'"', b"'", b"\\")
+"""What a backslash precedes in a literal of MariaDB's."""
+
+
 def is_lost(text: str) -> bool:
     """Whether a driver's error says that a connection ended, and not that nothing came."""
     return bool(re.search(LOST, text)) and not re.search(SILENT, text)
@@ -57,6 +62,8 @@ class Dialect:
     """Errors by which others were preferred: the same transaction may succeed when it is repeated."""
     clock: ClassVar[str] = ""
     """Asks for the server's microseconds since 1970; empty where the host's clock has to do."""
+    statement_limit: ClassVar[str] = ""
+    """Asks for the bytes of the longest statement; empty where there is no bound in reach of a message."""
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -112,6 +119,16 @@ class Dialect:
     def held(self, reserved_at: ColumnElement[str], since: str) -> Condition:
         """Whether a row carries the time of a claim."""
         return reserved_at == since
+
+    def longest_statement(self, connection: Connection) -> float:
+        """Bytes of the longest statement that the server takes."""
+        if not self.statement_limit:
+            return math.inf
+        return float(connection.exec_driver_sql(self.statement_limit).scalar_one())
+
+    def literal_size(self, body: bytes) -> int:
+        """Bytes of a body in a statement."""
+        return len(body)
 
     def is_conflict(self, error: Any) -> bool:
         """Whether a driver's error is one of `conflicts`."""
@@ -219,6 +236,7 @@ class MySql(Dialect):
     conflicts = frozenset({"1213", "1205", "1020", "1050", "1061"})
     # unix_timestamp() of a fraction would go through the session's zone, where one hour comes twice.
     clock = "SELECT timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"
+    statement_limit = "SELECT @@max_allowed_packet"
 
     def engine(self, url: URL) -> Engine:
         return super().engine(url.set(drivername=url.drivername.replace("mariadb", "mysql", 1)))
@@ -227,6 +245,9 @@ class MySql(Dialect):
         # Written out: as parameters they cost more than the rows.
         for start in range(0, len(ids), _IDS_A_STATEMENT):
             yield column.in_([literal_column(",".join(map(str, ids[start : start + _IDS_A_STATEMENT])))])
+
+    def literal_size(self, body: bytes) -> int:
+        return len(body) + sum(body.count(escaped) for escaped in _ESCAPED)
 
     def named(self, column: ColumnElement[str], queue: str) -> tuple[Condition, ...]:
         return (column == queue, self.named_aside(column, queue))
