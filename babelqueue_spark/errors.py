@@ -8,7 +8,11 @@
     │   ├── BrokerUnreachableError
     │   ├── BrokerFullError
     │   ├── QueueNotFoundError
-    │   └── MessageTooLargeError
+    │   ├── MessageTooLargeError
+    │   └── QueuesFailedError
+    ├── JobClaimedError
+    ├── EventStoreError
+    │   └── EventConflictError
     └── JournalError
         ├── JournalMissingError
         ├── JournalTakenOverError
@@ -87,6 +91,50 @@ class MessageTooLargeError(BrokerError):
     """A message is larger than the broker takes."""
 
     condition = "BABELQUEUE_MESSAGE_TOO_LARGE"
+
+
+class QueuesFailedError(BrokerError):
+    """Some of the queues of a write failed; the others have their messages.
+
+    Attributes:
+        failed: queue → why.
+    """
+
+    condition = "BABELQUEUE_QUEUES_FAILED"
+
+    def __init__(self, message: str = "", failed: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.failed = failed or {}
+
+
+class JobClaimedError(BabelQueueError):
+    """A release is publishing scheduled jobs that were to be replaced.
+
+    Attributes:
+        claimed: their ids.
+        scheduled: the ids of the same call that were scheduled.
+    """
+
+    condition = "BABELQUEUE_JOB_CLAIMED"
+
+    def __init__(
+        self, message: str = "", claimed: list[str] | None = None, scheduled: list[str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.claimed = claimed or []
+        self.scheduled = scheduled or []
+
+
+class EventStoreError(BabelQueueError):
+    """The storage or the content of an event store cannot be used."""
+
+    condition = "BABELQUEUE_EVENT_STORE_FAILED"
+
+
+class EventConflictError(EventStoreError):
+    """A stream does not end with the event that a writer expected."""
+
+    condition = "BABELQUEUE_EVENT_CONFLICT"
 
 
 class JournalError(BabelQueueError):

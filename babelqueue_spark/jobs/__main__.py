@@ -9,6 +9,7 @@ Jobs:
     bridge        a queue of any broker to a queue of any broker
     dead-letters  what is in a dead-letter queue, and why: a table, a page, JSON
     redrive       dead letters back to where they came from
+    release       the messages of a schedule that are due; what waits; cancel
     recover       claims of readers that died on Redis, back to their queue
     tail          the messages of a queue as they come, without consuming them
     bench         messages a second into a queue of a broker, and out of it
@@ -31,7 +32,18 @@ from babelqueue_spark import __version__
 from babelqueue_spark.errors import MissingPackageError
 from babelqueue_spark.packages import brought_by
 
-JOBS = ("drain", "publish", "bridge", "dead-letters", "redrive", "recover", "tail", "bench", "demo")
+JOBS = (
+    "drain",
+    "publish",
+    "bridge",
+    "dead-letters",
+    "redrive",
+    "release",
+    "recover",
+    "tail",
+    "bench",
+    "demo",
+)
 _COMMANDS = (*JOBS, "completion")
 
 

@@ -16,8 +16,10 @@ import pytest
 from rich.console import Console
 
 from babelqueue_spark import __version__
+from babelqueue_spark.exchange import Schedule
 from babelqueue_spark.jobs.__main__ import JOBS
 from babelqueue_spark.jobs.command import bar, new_console, spinner
+from tests.exchange.schedules import store
 from tests.jobs.conftest import Run
 from tests.programs import without
 
@@ -29,6 +31,10 @@ def arguments(job: str, url: str, folder: Path) -> list[str]:
     """A command line of a job, complete but for what may be left out."""
     if job == "bridge":
         return [job, "--from-url", url, "--from-queue", "q", "--to-url", url, "--state", str(folder)]
+    if job == "release":
+        schedule = Schedule(f"sqlite:///{folder}/schedule.db")
+        store(schedule, [1])
+        return [job, "--schedule", schedule.url, "--url", url, "--queue", "q"]
     lines = folder / "lines.jsonl"
     lines.write_text('{"job": "urn:a", "data": {}}')
     more = {"drain": ["--output", str(folder)], "publish": ["--input", str(lines)]}
@@ -44,7 +50,7 @@ def test_help_has_an_example_and_the_exit_codes(run: Run, job: str) -> None:
     done = run(job, "--help")
     assert done.code == 0
     assert f"babelqueue-spark {job} " in done.out or job == "demo"
-    assert f"spark-submit jobs/{file_of(job)}" in done.out or job in ("recover", "tail")
+    assert f"spark-submit jobs/{file_of(job)}" in done.out or job in ("recover", "release", "tail")
     assert "Exit codes: 0 done, 1 something failed" in done.out
 
 
@@ -107,6 +113,9 @@ def test_numbers_are_one_colour() -> None:
         ["publish", "--url", "redis://h", "--queue", "q", "--table", "t", "--start-line", "2"],
         ["drain", "--url", "redis://h", "--queue", "q", "--namespace", "lake"],
         ["tail", "--url", "redis://h", "--queue", "q", "--every", "soon"],
+        ["release", "--schedule", "sqlite:////srv/s.db"],
+        ["release", "cancel", "--schedule", "sqlite:////srv/s.db"],
+        ["release", "list", "--schedule", "postgresql://user:s3cret@host/db"],
         ["bridge", "--nonsense"],
     ],
     ids=" ".join,

@@ -1,0 +1,231 @@
+"""The Delta table of an event store: files of executors, and commits of the driver."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction
+
+from babelqueue_spark.errors import EventStoreError, JournalError
+from babelqueue_spark.journal.stores import Store, is_object_store, open_store
+from babelqueue_spark.secrets import resolve
+
+SCHEMA = pa.schema(
+    [
+        pa.field("stream", pa.string()),
+        pa.field("occurred_at", pa.timestamp("us", "UTC")),
+        pa.field("event_id", pa.string()),
+        pa.field("job", pa.string()),
+        pa.field("body", pa.binary()),
+    ]
+)
+"""What is stored: the body as it is, and what events are found by."""
+COLUMNS = "stream STRING, occurred_at TIMESTAMP, event_id STRING, job STRING, body BINARY"
+"""The same in a DataFrame; `bq.decode("body")` gives the rest of the envelope."""
+ORDER = [("stream", "ascending"), ("occurred_at", "ascending"), ("event_id", "ascending")]
+_CHANGE = "_change_type"
+_CHANGES = SCHEMA.append(pa.field(_CHANGE, pa.string()))
+_BOUNDED = ("stream", "occurred_at", "event_id", "job")
+_PROPERTIES = {"delta.enableChangeDataFeed": "true"}
+"""So that what a version added can be read, whatever has been done to its files since."""
+
+
+@dataclass(frozen=True)
+class EventFile:
+    """A file of events that is not in the table yet."""
+
+    path: str
+    size: int
+    events: int
+    stats: str
+
+
+@dataclass(frozen=True)
+class EventTable:
+    """A Delta table at a location; nothing is kept open, so that executors may have it too.
+
+    Attributes:
+        location: a directory, or the URL of an object store.
+        options: of the object store, by delta-rs's names; a value may be a reference (`env:NAME`).
+    """
+
+    location: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def opened(self, version: int | datetime | None = None) -> DeltaTable:
+        """The table as it is now, or was: made where it is missing."""
+        with self.explained():
+            if version is None:
+                return DeltaTable.create(
+                    self.location,
+                    schema=deltalake.Schema.from_arrow(SCHEMA),
+                    mode="ignore",
+                    configuration=_PROPERTIES,
+                    storage_options=self._storage,
+                )
+            table = DeltaTable(self.location, storage_options=self._storage)
+            table.load_as_version(version)
+            return table
+
+    def write(self, events: pa.Table) -> EventFile:
+        """Write a file of events, sorted; no reader sees it before it is committed."""
+        events = events.sort_by(ORDER)
+        path = f"{uuid.uuid4().hex}.parquet"
+        buffer = pa.BufferOutputStream()
+        pq.write_table(events, buffer, compression="zstd")
+        content = buffer.getvalue().to_pybytes()
+        with self.explained():
+            self._store.create(path, content)
+        return EventFile(path, len(content), len(events), _stats(events))
+
+    def commit(self, files: Iterable[EventFile], transaction: tuple[str, int] | None) -> bool:
+        """Make files part of the table; False where it has had the transaction before.
+
+        Raises:
+            EventStoreError: the table cannot be written.
+        """
+        table = self.opened()
+        if self.has(table, transaction):
+            return False
+        transactions = [Transaction(*transaction)] if transaction else None
+        try:
+            _commit(table, files, CommitProperties(app_transactions=transactions))
+        except CommitFailedError as error:
+            if self.has(self.opened(), transaction):  # of two committers of one transaction, the other
+                return False
+            raise self._error(error) from None
+        except DeltaError as error:
+            raise self._error(error) from None
+        return True
+
+    def append_at(self, table: DeltaTable, events: pa.Table) -> bool:
+        """Append events to the table as it was opened; False where it is not the same any more.
+
+        Where the answer of a commit was lost, False may also say that the events are in the table.
+
+        Raises:
+            EventStoreError: the table cannot be written.
+        """
+        file = self.write(events)
+        version = table.version()  # a commit that fails may update it
+        try:
+            _commit(table, [file], CommitProperties(max_commit_retries=0))
+        except (DeltaError, OSError) as error:
+            if self.opened().version() == version:
+                raise self._error(error) from None
+            return False
+        return True
+
+    @staticmethod
+    def has(table: DeltaTable, transaction: tuple[str, int] | None) -> bool:
+        """Whether a transaction is in the table, or a later one of the same application."""
+        if transaction is None:
+            return False
+        application, version = transaction
+        known = table.transaction_version(application)
+        return known is not None and known >= version
+
+    def read(self, paths: Iterable[str], wanted: pc.Expression | None) -> Iterator[pa.Table]:
+        """The events of files that an expression is true of, file by file."""
+        with self.explained():
+            for path in paths:
+                yield pq.read_table(self._source(path), schema=SCHEMA, filters=wanted)
+
+    def added(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        """What the versions from `first` to `last` added, version by version."""
+        with self.explained():
+            for version in range(first, last + 1):
+                changes = pa.table(self.opened().load_cdf(version, version, allow_out_of_range=True))
+                changes = changes.select(_CHANGES.names).cast(_CHANGES)
+                inserts = changes.filter(pc.equal(changes[_CHANGE], "insert"))
+                yield from inserts.select(SCHEMA.names).sort_by(ORDER).to_batches()
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Turn the library's errors into ours."""
+        try:
+            yield
+        except JournalError as error:
+            raise EventStoreError(error.text) from None
+        except (DeltaError, OSError) as error:
+            raise self._error(error) from None
+
+    def _error(self, error: Exception) -> EventStoreError:
+        return EventStoreError(f"event store {self.location}: {' '.join(str(error).split())}")
+
+    def _source(self, path: str) -> Any:
+        if not is_object_store(self.location):
+            return Path(self.location.removeprefix("file://"), path)
+        content = self._store.read(path)
+        if content is None:
+            raise FileNotFoundError(f"file {path} is not there: restore it, or read an older version")
+        return pa.BufferReader(content)
+
+    @property
+    def _store(self) -> Store:
+        return open_store(self.location, "event store", self._storage)
+
+    @property
+    def _storage(self) -> dict[str, str]:
+        return {name: resolve(value, name) for name, value in self.options.items()}
+
+
+def _commit(table: DeltaTable, files: Iterable[EventFile], properties: CommitProperties) -> None:
+    """Make files part of a table that was opened."""
+    now = int(time.time() * 1000)
+    actions: list[Any] = [
+        AddAction(file.path, file.size, {}, modification_time=now, data_change=True, stats=file.stats)
+        for file in files
+    ]
+    table.create_write_transaction(
+        actions, "append", deltalake.Schema.from_arrow(SCHEMA), commit_properties=properties
+    )
+
+
+def paths_with(table: DeltaTable, stream: str | None, bounds: tuple[Any, Any]) -> Sequence[str]:
+    """The files that may hold events of a stream (None = any) between two times (None = no bound)."""
+    found = pa.table(table.get_add_actions(flatten=True))
+    wanted = pa.repeat(pa.scalar(True), found.num_rows)
+    since, until = bounds
+    for name, value, keeps in (
+        ("min.stream", stream, pc.less_equal),
+        ("max.stream", stream, pc.greater_equal),
+        ("max.occurred_at", since, pc.greater_equal),
+        ("min.occurred_at", until, pc.less_equal),
+    ):
+        if value is not None and found.num_rows:
+            column = found.column(name)
+            wanted = pc.and_(wanted, pc.fill_null(keeps(column, pa.scalar(value, column.type)), True))
+    paths: list[str] = found.column("path").filter(wanted).to_pylist()
+    return paths
+
+
+def _stats(events: pa.Table) -> str:
+    """Delta's statistics of a file."""
+    bounds = {name: pc.min_max(events[name]).as_py() for name in _BOUNDED}
+    return json.dumps(
+        {
+            "numRecords": len(events),
+            "minValues": {name: _text(bound["min"]) for name, bound in bounds.items()},
+            "maxValues": {name: _text(bound["max"]) for name, bound in bounds.items()},
+            "nullCount": dict.fromkeys(SCHEMA.names, 0),
+        }
+    )
+
+
+def _text(value: str | datetime) -> str:
+    return value if isinstance(value, str) else value.isoformat(timespec="microseconds")

@@ -1,0 +1,167 @@
+"""Send messages to one queue, publish them to several, and write them through stages."""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from babelqueue_spark.errors import BabelQueueError, OptionError, QueuesFailedError
+from babelqueue_spark.exchange.routing import Pairs, Routes, job_of, text_of
+from babelqueue_spark.exchange.sources import with_source
+from babelqueue_spark.exchange.stages import REASON, Stages
+from babelqueue_spark.options import write_options
+
+logger = logging.getLogger(__name__)
+
+UNROUTED = "unrouted"
+"""The original queue of dead letters that no route matches, where the options name no queue."""
+NO_ROUTE = "no_route"
+_QUEUE = "_exchange_queue"
+Transaction = tuple[str, int]
+"""Name and number that a repeat of the same write has again, as the options `txnAppId` and `txnVersion`."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a write did.
+
+    Attributes:
+        messages: queue → messages.
+        dead_letters: reason → messages that went to the dead letters.
+    """
+
+    messages: dict[str, int] = field(default_factory=dict)
+    dead_letters: dict[str, int] = field(default_factory=dict)
+
+
+class Exchange:
+    """Routes and stages for messages of one broker.
+
+    Args:
+        options: those of a write. `queue` is where messages without a route are said to come from when they
+            become dead letters.
+        routes: URN patterns, in which `*` stands for any text, and queues: a mapping, or pairs where a
+            pattern has several queues.
+        stages: what messages pass before they are written.
+
+    Raises:
+        OptionError: an option or a route is invalid.
+    """
+
+    def __init__(self, options: Mapping[str, Any], routes: Pairs, stages: Stages | None = None) -> None:
+        self._options = {name: str(value) for name, value in options.items()}
+        parsed = write_options(self._options)
+        if parsed.txn_app_id is not None:
+            raise OptionError("options 'txnAppId' and 'txnVersion' are an argument here: write(…, txn=…)")
+        self._origin = parsed.queue[0] if parsed.queue else UNROUTED
+        self._routes = Routes(routes)
+        self._stages = stages or Stages()
+
+    def send(self, frame: DataFrame) -> DataFrame:
+        """Fill the column `queue` by the best route: an exact URN, else the longest pattern.
+
+        A queue that a row names stays; null where no route matches.
+        """
+        return frame.withColumn(
+            "queue", F.coalesce(text_of(frame, "queue"), self._routes.best(job_of(frame)))
+        )
+
+    def publish(self, frame: DataFrame) -> DataFrame:
+        """Make a row for each queue with a route that matches; `write` gives them one id and one trace.
+
+        A row that matches none stays one row, whose queue is null. Only `write` takes what this returns.
+        """
+        queues = F.explode_outer(self._routes.all(job_of(frame)))
+        return (
+            with_source(frame)
+            .select("*", queues.alias(_QUEUE))
+            .drop("queue")
+            .withColumnRenamed(_QUEUE, "queue")
+        )
+
+    def write(self, frame: DataFrame, txn: Transaction | None = None) -> Written:
+        """Run the stages and publish each row to its `queue`; dead letters for what is invalid or has none.
+
+        A queue that fails does not stop the others. Rows are computed once, and kept by Spark until all are
+        written.
+
+        Args:
+            frame: what `send` or `publish` gave, or columns of a write with `queue`.
+            txn: a repeat with the same publishes what is missing, on brokers that keep idempotency keys: in
+                `foreachBatch` a name and the batch's number; None = copies of a repeat have other ids.
+
+        Raises:
+            QueuesFailedError: some queues failed; the others are written.
+            BabelQueueError: a stage changed what it must not change; nothing was written.
+        """
+        given = self._stages.marked(frame).persist()
+        seed = uuid.uuid4().hex if txn is None else f"{txn[0]} {txn[1]}"
+        passed = self._stages.run(given, seed).persist()
+        try:
+            self._stages.check(passed, given.count())
+            return self._write(_judged(self._stages.stripped(passed)), txn)
+        finally:
+            passed.unpersist()
+            given.unpersist()
+
+    def _write(self, rows: DataFrame, txn: Transaction | None) -> Written:
+        found = rows.groupBy("queue", REASON).count().collect()
+        dead = {row[REASON]: 0 for row in found if row[REASON] is not None}
+        messages: dict[str, int] = {}
+        for row in found:
+            if row[REASON] is None:
+                messages[row.queue] = row["count"]
+            else:
+                dead[row[REASON]] += row["count"]
+        failed: dict[str, str] = {}
+        valid = rows.where(F.col(REASON).isNull()).drop(REASON)
+        for queue in sorted(messages):
+            self._save(valid.where(F.col("queue") == queue), queue, txn, failed)
+        if dead:
+            self._save(self._dead_letters(rows), "dead letters", txn, failed)
+        if failed:
+            raise QueuesFailedError(_failed_text(failed), failed)
+        return Written(messages, dead)
+
+    def _save(self, rows: DataFrame, queue: str, txn: Transaction | None, failed: dict[str, str]) -> None:
+        """Write rows; notes why that failed."""
+        options = dict(self._options)
+        if txn is not None:
+            options |= {"txnAppId": txn[0], "txnVersion": str(txn[1])}
+        try:
+            rows.write.format("babelqueue").options(**options).mode("append").save()
+        except (BabelQueueError, PySparkException) as error:
+            failed[queue] = _line(error)
+            logger.error("%s: %s", queue, failed[queue])
+
+    def _dead_letters(self, rows: DataFrame) -> DataFrame:
+        block = F.struct(
+            F.col(REASON).alias("reason"),
+            F.coalesce(F.col("queue"), F.lit(self._origin)).alias("original_queue"),
+        )
+        return rows.where(F.col(REASON).isNotNull()).withColumn("dead_letter", block).drop(REASON)
+
+
+def _judged(rows: DataFrame) -> DataFrame:
+    """Rows with a reason where they have no queue either."""
+    no_route = F.when(text_of(rows, "queue").isNull(), F.lit(NO_ROUTE))
+    return rows.withColumns({"queue": text_of(rows, "queue"), REASON: F.coalesce(F.col(REASON), no_route)})
+
+
+def _line(error: Exception) -> str:
+    """The connector's own line out of what Spark wraps around it."""
+    own = re.findall(r"babelqueue_spark\.errors\.\w+: (.+)", str(error))
+    return str(own[-1]) if own else next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _failed_text(failed: Mapping[str, str]) -> str:
+    lines = "; ".join(f"{queue}: {text}" for queue, text in failed.items())
+    return f"{len(failed)} queues failed, the others have their messages ({lines})"

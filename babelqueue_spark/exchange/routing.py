@@ -1,0 +1,67 @@
+"""Routes: URN patterns and the queues where their messages go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from babelqueue_spark.errors import OptionError
+from babelqueue_spark.functions import urn_matches
+
+Pairs = Mapping[str, str] | Iterable[tuple[str, str]]
+
+
+class Routes:
+    """Pairs of a URN pattern, in which `*` stands for any text, and a queue.
+
+    Raises:
+        OptionError: there is none, or one lacks its pattern or its queue.
+    """
+
+    def __init__(self, pairs: Pairs) -> None:
+        given = pairs.items() if isinstance(pairs, Mapping) else pairs
+        self._pairs = list(dict.fromkeys((pattern.strip(), queue.strip()) for pattern, queue in given))
+        if not self._pairs or not all(pattern and queue for pattern, queue in self._pairs):
+            raise OptionError(
+                "routes take URN patterns with queues, such as {'urn:babel:orders:*': 'orders'}"
+            )
+
+    def best(self, job: Column) -> Column:
+        """The queue of an exact URN, else of the pattern with most characters besides `*`; null without one.
+
+        Of two patterns with as many, the one that was given first.
+        """
+        ordered = sorted(self._pairs, key=lambda pair: ("*" in pair[0], -len(pair[0].replace("*", ""))))
+        return F.coalesce(*(_queue(job, pattern, queue) for pattern, queue in ordered))
+
+    def all(self, job: Column) -> Column:
+        """Each queue with a pattern that matches, once, in the order of the routes; empty without one."""
+        queues = F.array(*(_queue(job, pattern, queue) for pattern, queue in self._pairs))
+        return F.array_distinct(F.array_compact(queues))
+
+
+def matching(job: Column, pattern: str) -> Column:
+    """Whether a URN matches; false where there is none."""
+    if pattern == "*":
+        return job.isNotNull()
+    if "*" not in pattern:
+        return F.coalesce(job == pattern, F.lit(False))
+    return F.coalesce(urn_matches(job, pattern), F.lit(False))
+
+
+def job_of(frame: DataFrame) -> Column:
+    """The URN of each row, null where it is empty or not there."""
+    return F.coalesce(text_of(frame, "job"), text_of(frame, "urn"))
+
+
+def text_of(frame: DataFrame, name: str) -> Column:
+    """A column as text, null where it is empty or not there."""
+    if name not in frame.columns:
+        return F.lit(None).cast("string")
+    return F.nullif(F.col(name).cast("string"), F.lit(""))
+
+
+def _queue(job: Column, pattern: str, queue: str) -> Column:
+    return F.when(matching(job, pattern), F.lit(queue))

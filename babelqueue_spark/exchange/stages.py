@@ -1,0 +1,133 @@
+"""What messages pass before they are written: bind, validate, enrich."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from babelqueue_spark.errors import BabelQueueError, OptionError
+from babelqueue_spark.exchange.routing import job_of, matching, text_of
+from babelqueue_spark.exchange.sources import SOURCE, with_ids
+
+Stage = Callable[[DataFrame], DataFrame]
+
+REASON = "reason"
+_ROW, _JOB, _TRACE, _REASON = "_exchange_row", "_exchange_job", "_exchange_trace", "_exchange_reason"
+_KEPT = (_ROW, _JOB, _TRACE, _REASON, SOURCE)
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Functions from DataFrame to DataFrame by URN pattern; each gets the rows whose URN matches.
+
+    Where several patterns match, all run, in the order in which they are given. A function keeps all rows,
+    and the columns that it does not know: it adds, replaces and drops columns by name.
+
+    Args:
+        bind: sets what the environment knows, and clears what a client may not set: `clears`.
+        validate: adds a column `reason`, null where the message is valid; the first reason counts. Messages
+            with a reason become dead letters.
+        enrich: completes valid messages.
+    """
+
+    bind: Mapping[str, Stage] = field(default_factory=dict)
+    validate: Mapping[str, Stage] = field(default_factory=dict)
+    enrich: Mapping[str, Stage] = field(default_factory=dict)
+
+    @staticmethod
+    def marked(frame: DataFrame) -> DataFrame:
+        """The rows with columns of ours, by which `check` knows them again."""
+        empty = F.lit(None).cast("string")
+        marks = {_JOB: job_of(frame), _ROW: F.monotonically_increasing_id(), _REASON: empty, _TRACE: empty}
+        return frame.withColumns(marks if SOURCE in frame.columns else {**marks, SOURCE: empty})
+
+    def run(self, marked: DataFrame, seed: str) -> DataFrame:
+        """Take what `marked` returned through all stages; copies get the ids of their source behind bind.
+
+        Raises:
+            OptionError: a stage returned no DataFrame, or dropped columns that it must keep.
+        """
+        for pattern, stage in self.bind.items():
+            marked = _through(marked, pattern, stage, "bind")
+        marked = with_ids(marked, seed)
+        marked = marked.withColumn(_TRACE, text_of(marked, "trace_id"))
+        for pattern, stage in self.validate.items():
+            marked = _through(marked, pattern, _validating(stage, pattern), "validate")
+        for pattern, stage in self.enrich.items():
+            marked = _through(marked, pattern, stage, "enrich", valid=True)
+        return marked
+
+    @staticmethod
+    def check(frame: DataFrame, rows: int) -> None:
+        """Raise `BabelQueueError` where stages changed `job`, `trace_id` or the number of rows.
+
+        Args:
+            frame: what `run` returned.
+            rows: how many rows it was given.
+        """
+        found = frame.agg(
+            F.count("*").alias("rows"),
+            F.count_distinct(_ROW).alias("sources"),
+            F.count_if(~job_of(frame).eqNullSafe(F.col(_JOB))).alias("jobs"),
+            F.count_if(~text_of(frame, "trace_id").eqNullSafe(F.col(_TRACE))).alias("traces"),
+        ).collect()[0]
+        if found.rows != rows or found.sources != rows:
+            raise BabelQueueError(
+                f"stages were given {rows} messages and returned {found.rows}: a stage keeps each message, "
+                "as one row"
+            )
+        if found.jobs or found.traces:
+            what = "job" if found.jobs else "trace_id"
+            raise BabelQueueError(
+                f"stages changed '{what}' of {found.jobs or found.traces} messages: only bind may set a "
+                "trace_id, and none the job"
+            )
+
+    @staticmethod
+    def stripped(frame: DataFrame) -> DataFrame:
+        """What `run` returned, with `REASON` as the only column of ours."""
+        return frame.withColumn(REASON, F.col(_REASON)).drop(*_KEPT)
+
+
+def clears(*columns: str) -> Stage:
+    """Make a stage that clears columns, whatever a client had put there."""
+    return lambda frame: frame.drop(*columns)
+
+
+def _validating(stage: Stage, pattern: str) -> Stage:
+    def run(frame: DataFrame) -> DataFrame:
+        found = _returned(stage, frame, pattern, "validate")
+        if REASON not in found.columns:
+            raise OptionError(f"the validate stage of '{pattern}' returns no column '{REASON}': add it")
+        first = F.coalesce(F.col(_REASON), F.col(REASON).cast("string"))
+        return found.withColumn(_REASON, first).drop(REASON)
+
+    return run
+
+
+def _through(frame: DataFrame, pattern: str, stage: Stage, name: str, *, valid: bool = False) -> DataFrame:
+    """The rows with those that match behind the stage."""
+    wanted = matching(F.col(_JOB), pattern)
+    if valid:
+        wanted = wanted & F.col(_REASON).isNull()
+    own = frame.where(wanted)
+    found = _returned(stage, own, pattern, name)
+    missing = [column for column in _KEPT if column not in found.columns]
+    if missing:
+        raise OptionError(
+            f"the {name} stage of '{pattern}' dropped columns that it does not know: use withColumn and "
+            "drop, or select with '*'"
+        )
+    # Each union has the partitions of both sides: without a bound they would double with each stage.
+    most = int(str(frame.sparkSession.conf.get("spark.sql.shuffle.partitions", "200")))
+    return found.unionByName(frame.where(~wanted), allowMissingColumns=True).coalesce(most)
+
+
+def _returned(stage: Stage, frame: DataFrame, pattern: str, name: str) -> DataFrame:
+    found = stage(frame)
+    if not isinstance(found, DataFrame):
+        raise OptionError(f"the {name} stage of '{pattern}' returns no DataFrame, but {type(found).__name__}")
+    return found

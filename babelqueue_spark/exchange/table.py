@@ -1,0 +1,385 @@
+"""The tables of a schedule, and the transactions on them."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    bindparam,
+    delete,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.dialects import mysql
+from sqlalchemy.exc import IntegrityError
+
+from babelqueue_spark.bindings import BindingConfig
+from babelqueue_spark.bindings.batches import fitting
+from babelqueue_spark.bindings.sql.client import SqlClient
+from babelqueue_spark.bindings.sql.options import SqlOptions
+from babelqueue_spark.errors import BrokerError
+
+STORE_ROWS = 1_000
+"""Jobs that one transaction stores: databases bound a statement's parameters."""
+_CHUNK_ROWS = 1_000
+_CHUNK_BYTES = 64 << 20
+_PAGE_ROWS = 1_000
+_TRIES = 5
+_WAITING, _FAILED = 0, -1
+_IN_MYSQL: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_default_charset": "utf8mb4"}
+_ID = BigInteger().with_variant(Integer(), "sqlite")
+_BYTES = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
+_TEXT = Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
+
+State = Literal["waiting", "claimed", "failed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A message that waits for its time.
+
+    Attributes:
+        job_id: its name in the schedule.
+        due_at: microseconds since 1970.
+        queue: where it goes; None = where the release says.
+        body: an envelope, whose id and `created_at` a release replaces.
+        headers: as a JSON object; None where it has none.
+        key: partition key, group or session.
+        number: its row.
+        scheduled_at: when a job of this id was first scheduled, in microseconds since 1970.
+        generation: how often it was scheduled since then.
+        state: `claimed` while a release publishes it, `failed` where the broker cannot carry it.
+        error: why it failed.
+    """
+
+    job_id: str
+    due_at: int
+    queue: str | None
+    body: bytes
+    headers: bytes | None
+    key: str | None
+    number: int = 0
+    scheduled_at: int = 0
+    generation: int = 1
+    state: State = "waiting"
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Jobs that one release has claimed, and which are published together.
+
+    Attributes:
+        number: its row.
+        name: of its idempotency keys; no other chunk's of any schedule.
+        writer: of its idempotency keys.
+        claimed_at: microseconds since 1970, of the first claim.
+        due_by: what was due later goes to the broker with a delay.
+        taken_at: when this release claimed it.
+        leased_until: when another release may take it over, in microseconds since 1970.
+    """
+
+    number: int
+    name: str
+    writer: str
+    claimed_at: int
+    due_by: int
+    taken_at: int
+    leased_until: int
+
+
+class _OvertakenError(Exception):
+    """Another process has stored the same id in between."""
+
+
+class ScheduleTable:
+    """A schedule in a database, whose tables are made where they are missing; times are the server's.
+
+    Args:
+        url: a connection string of SQLAlchemy, secrets resolved.
+        table: its name; claims stand in `<table>_chunks`.
+        lease: seconds after which the claim of a release that died is another's.
+    """
+
+    def __init__(self, url: str, table: str, lease: int) -> None:
+        given = SqlOptions.parse(BindingConfig(url=url, client_options={"table": table}))
+        metadata = MetaData()
+        self._jobs = _jobs(table, metadata)
+        self._chunks = _chunks(f"{table}_chunks", metadata)
+        self._client = SqlClient(given.url, metadata)
+        self._lease = lease * 1_000_000
+
+    def close(self) -> None:
+        """Close the connection; idempotent."""
+        self._client.close()
+
+    def store(self, jobs: Sequence[Job]) -> set[str]:
+        """Store up to `STORE_ROWS` jobs, each in place of the one with its id; returns ids that are claimed.
+
+        Those are left as they are. Of several jobs with one id, the last counts.
+        """
+        wanted = {_key(job.job_id): job for job in jobs}
+        for _ in range(_TRIES):
+            try:
+                held = self._client.write(lambda connection: self._stored(connection, wanted))
+            except _OvertakenError:
+                continue
+            return {wanted[key].job_id for key in held}
+        raise BrokerError(f"{self._client.address}: others scheduled the same ids at each try")
+
+    def _stored(self, connection: Connection, wanted: Mapping[str, Job]) -> set[str]:
+        table, now = self._jobs, self._now(connection)
+        known = self._chunk_of(connection, sorted(wanted))
+        held = {key for key, chunk in known.items() if chunk > 0}
+        rows = {key: _row(job) for key, job in wanted.items() if key not in held}
+        new = [
+            {"id_key": key, "scheduled_at": now, "generation": 1, **row}
+            for key, row in rows.items()
+            if key not in known
+        ]
+        replaced = [{"which": key, **row} for key, row in rows.items() if key in known]
+        try:
+            if new:
+                connection.execute(insert(table), new)
+        except IntegrityError:
+            raise _OvertakenError from None
+        if replaced:
+            change = update(table).where(table.c.id_key == bindparam("which"), table.c.chunk <= _WAITING)
+            connection.execute(change.values(generation=table.c.generation + 1), replaced)
+        return held
+
+    def cancel(self, job_ids: Sequence[str]) -> tuple[int, list[str]]:
+        """Delete jobs; returns how many there were, and the ids of those that are claimed, which stay."""
+        wanted = {_key(job_id): job_id for job_id in job_ids}
+
+        def work(connection: Connection) -> tuple[int, list[str]]:
+            deleted, held = 0, list[str]()
+            for keys in _parts(sorted(wanted)):
+                mine = self._jobs.c.id_key.in_(keys)
+                deleted += connection.execute(
+                    delete(self._jobs).where(mine, self._jobs.c.chunk <= _WAITING)
+                ).rowcount
+                held += connection.scalars(select(self._jobs.c.id_key).where(mine))
+            return deleted, [wanted[key] for key in held]
+
+        return self._client.write(work)
+
+    def claim(
+        self, writer: str, *, until: int | None, ahead: int, limit: int, longest: Callable[[str | None], int]
+    ) -> Chunk | None:
+        """Claim the jobs that are due first, in one chunk; None where nothing is due.
+
+        Args:
+            writer: of the chunk's idempotency keys.
+            until: microseconds since 1970; None = now.
+            ahead: microseconds by which a job may be claimed earlier.
+            limit: most jobs.
+            longest: queue → the longest delay there, in microseconds.
+        """
+
+        def work(connection: Connection) -> Chunk | None:
+            now = self._now(connection)
+            due = now if until is None else until
+            numbers = self._due(connection, due, due + ahead, min(limit, _CHUNK_ROWS), now, longest)
+            if not numbers:
+                return None
+            values = {
+                "name": uuid.uuid4().hex,
+                "writer": writer,
+                "claimed_at": now,
+                "due_by": due,
+                "leased_until": now + self._lease,
+            }
+            made = connection.execute(insert(self._chunks).values(**values)).inserted_primary_key
+            assert made is not None
+            self._client.change(connection, update(self._jobs).values(chunk=made[0]), numbers)
+            return Chunk(made[0], taken_at=now, **values)  # type: ignore[arg-type]
+
+        return self._client.write(work)
+
+    def _due(
+        self,
+        connection: Connection,
+        due: int,
+        last: int,
+        limit: int,
+        now: int,
+        longest: Callable[[str | None], int],
+    ) -> list[int]:
+        jobs = self._jobs
+        size = self._client.dialect.size(jobs.c.body)
+        found = connection.execute(
+            select(jobs.c.id, jobs.c.due_at, jobs.c.queue, size)
+            .where(jobs.c.chunk == _WAITING, jobs.c.due_at <= last)
+            .order_by(jobs.c.due_at, jobs.c.id)
+            .limit(limit)
+            .with_for_update(skip_locked=True)
+        ).all()
+        ready = [row for row in found if row[1] <= due or row[1] - now <= longest(row[2])]
+        return [row[0] for row in ready[: fitting((row[3] for row in ready), _CHUNK_BYTES)]]
+
+    def take_over(self) -> Chunk | None:
+        """Claim a chunk whose release has died or failed, as it stands; None where there is none."""
+        chunks = self._chunks
+
+        def work(connection: Connection) -> Chunk | None:
+            now = self._now(connection)
+            found = connection.execute(
+                select(chunks.c.id, chunks.c.name, chunks.c.writer, chunks.c.claimed_at, chunks.c.due_by)
+                .where(chunks.c.leased_until <= now)
+                .order_by(chunks.c.id)
+                .limit(1)
+                .with_for_update(skip_locked=True)
+            ).first()
+            if found is None:
+                return None
+            chunk = Chunk(*found, taken_at=now, leased_until=now + self._lease)
+            self._lease_until(connection, chunk.number, chunk.leased_until)
+            return chunk
+
+        return self._client.write(work)
+
+    def jobs_of(self, chunk: Chunk) -> list[Job]:
+        """The jobs of a chunk, in the order in which they are published."""
+        jobs = self._jobs
+        ordered = select(jobs).where(jobs.c.chunk == chunk.number).order_by(jobs.c.due_at, jobs.c.id)
+        with self._client.reading() as connection:
+            return [_job(row) for row in connection.execute(ordered)]
+
+    def finish(self, chunk: Chunk, errors: Mapping[int, str]) -> None:
+        """Drop the jobs of a chunk; those with an error, by the numbers of their rows, stay as failed."""
+        jobs = self._jobs
+
+        def work(connection: Connection) -> None:
+            for number, error in errors.items():
+                mine = jobs.c.id == number, jobs.c.chunk == chunk.number
+                connection.execute(update(jobs).where(*mine).values(chunk=_FAILED, error=error))
+            connection.execute(delete(jobs).where(jobs.c.chunk == chunk.number))
+            connection.execute(delete(self._chunks).where(self._chunks.c.id == chunk.number))
+
+        self._client.write(work)
+
+    def give_up(self, chunk: Chunk) -> None:
+        """End the lease of a chunk that could not be published, unless another release has taken it over."""
+        self._client.write(
+            lambda connection: self._lease_until(
+                connection, chunk.number, 0, self._chunks.c.leased_until == chunk.leased_until
+            )
+        )
+
+    def _lease_until(self, connection: Connection, number: int, moment: int, *conditions: Any) -> None:
+        mine = self._chunks.c.id == number
+        connection.execute(update(self._chunks).where(mine, *conditions).values(leased_until=moment))
+
+    def browse(self) -> Iterator[list[Job]]:
+        """All jobs, some at a time, in the order in which their ids were first scheduled."""
+        jobs, seen = self._jobs, 0
+        while True:
+            page = select(jobs).where(jobs.c.id > seen).order_by(jobs.c.id).limit(_PAGE_ROWS)
+            with self._client.reading() as connection:
+                found = [_job(row) for row in connection.execute(page)]
+            if not found:
+                return
+            yield found
+            seen = found[-1].number
+
+    def _now(self, connection: Connection) -> int:
+        return int(self._client.dialect.now(connection) * 1_000_000)
+
+    def _chunk_of(self, connection: Connection, keys: list[str]) -> dict[str, int]:
+        """Key → chunk of the jobs that are there, which no other transaction changes until ours ends."""
+        jobs = self._jobs
+        found = select(jobs.c.id_key, jobs.c.chunk).where(jobs.c.id_key.in_(keys)).with_for_update()
+        return {row[0]: row[1] for row in connection.execute(found)}
+
+
+def _jobs(name: str, metadata: MetaData) -> Table:
+    table = Table(
+        name,
+        metadata,
+        Column("id", _ID, primary_key=True),
+        Column("id_key", String(64), nullable=False, unique=True),
+        Column("job_id", _TEXT, nullable=False),
+        Column("scheduled_at", BigInteger, nullable=False),
+        Column("generation", BigInteger, nullable=False),
+        Column("due_at", BigInteger, nullable=False),
+        Column("chunk", BigInteger, nullable=False),
+        Column("queue", _TEXT),
+        Column("body", _BYTES, nullable=False),
+        Column("headers", _BYTES),
+        Column("key", _TEXT),
+        Column("error", _TEXT),
+        sqlite_autoincrement=True,
+        **_IN_MYSQL,
+    )
+    Index(f"{name}_due_idx", table.c.chunk, table.c.due_at, table.c.id)
+    return table
+
+
+def _chunks(name: str, metadata: MetaData) -> Table:
+    return Table(
+        name,
+        metadata,
+        Column("id", _ID, primary_key=True),
+        Column("name", String(32), nullable=False),
+        Column("writer", String(32), nullable=False),
+        Column("claimed_at", BigInteger, nullable=False),
+        Column("due_by", BigInteger, nullable=False),
+        Column("leased_until", BigInteger, nullable=False),
+        sqlite_autoincrement=True,
+        **_IN_MYSQL,
+    )
+
+
+def _row(job: Job) -> dict[str, Any]:
+    return {
+        "job_id": job.job_id,
+        "due_at": job.due_at,
+        "queue": job.queue,
+        "body": job.body,
+        "headers": job.headers,
+        "key": job.key,
+        "chunk": _WAITING,
+        "error": None,
+    }
+
+
+def _job(row: Any) -> Job:
+    return Job(
+        job_id=row.job_id,
+        due_at=row.due_at,
+        queue=row.queue,
+        body=row.body,
+        headers=row.headers,
+        key=row.key,
+        number=row.id,
+        scheduled_at=row.scheduled_at,
+        generation=row.generation,
+        state="claimed" if row.chunk > 0 else "failed" if row.chunk == _FAILED else "waiting",
+        error=row.error,
+    )
+
+
+def _parts(keys: list[str]) -> Iterator[list[str]]:
+    for first in range(0, len(keys), STORE_ROWS):
+        yield keys[first : first + STORE_ROWS]
+
+
+def _key(job_id: str) -> str:
+    """Of a length that each database indexes, and no other's whatever the database's collation."""
+    return hashlib.blake2b(job_id.encode(), digest_size=32).hexdigest()

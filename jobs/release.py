@@ -1,0 +1,7 @@
+"""For spark-submit: see `babelqueue_spark/jobs/release.py`."""
+
+import sys
+
+from babelqueue_spark.jobs.release import main
+
+sys.exit(main())

@@ -1,0 +1,121 @@
+"""Schedules for tests: jobs stored without Spark, messages read back, releases in processes that are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from multiprocessing import get_context
+from typing import Any
+
+from babelqueue_spark.exchange import Schedule
+from babelqueue_spark.exchange import releasing as releasing_module
+from babelqueue_spark.exchange.table import STORE_ROWS, Job, ScheduleTable
+from babelqueue_spark.options import read_options
+from tests.streams import envelope
+
+POINTS = ["before the claim", "after the claim", "in mid-publish", "after the publish", "after the drop"]
+SECOND = 1_000_000
+
+
+def table_of(schedule: Schedule) -> ScheduleTable:
+    return ScheduleTable(schedule.url, schedule.table, schedule.lease)
+
+
+def microseconds() -> int:
+    return time.time_ns() // 1000
+
+
+def store(
+    schedule: Schedule, numbers: Iterable[int], *, queues: list[str] | None = None, due_in: float = -60
+) -> set[str]:
+    """A job for each number, due by its number; returns the ids of those that are claimed."""
+    first = microseconds() + int(due_in * SECOND)
+    jobs = [
+        Job(
+            job_id=f"job-{number}",
+            due_at=first + number,
+            queue=queues[number % len(queues)] if queues else None,
+            body=envelope(number),
+            headers=None,
+            key=None,
+        )
+        for number in numbers
+    ]
+    claimed: set[str] = set()
+    with closing(table_of(schedule)) as table:
+        for start in range(0, len(jobs), STORE_ROWS):
+            claimed |= table.store(jobs[start : start + STORE_ROWS])
+    return claimed
+
+
+def claim(schedule: Schedule, limit: int = 1_000) -> Any:
+    """What a release claims that dies then."""
+    with closing(table_of(schedule)) as table:
+        return table.claim("dead", until=None, ahead=0, limit=limit, longest=lambda _: 0)
+
+
+def waiting(schedule: Schedule) -> list[dict[str, Any]]:
+    """All jobs that are still there."""
+    return [row for batch in schedule.batches() for row in batch.to_pylist()]
+
+
+def messages(url: str, queue: str, **options: str) -> list[dict[str, Any]]:
+    """The envelopes of a queue, in its order."""
+    with read_options({"url": url, "queue": queue, **options}).binding() as binding:
+        return [json.loads(body) for batch in binding.browse(queue) for body in batch["body"].to_pylist()]
+
+
+def numbers_in(url: str, *queues: str) -> list[int]:
+    return [message["data"]["order_id"] for queue in queues for message in messages(url, queue)]
+
+
+def release_until_empty(schedule: Schedule, options: dict[str, str]) -> int:
+    """In a process of its own: how many messages it released."""
+    return schedule.release(options).messages
+
+
+def killed_at(point: str, schedule: Schedule, options: dict[str, str]) -> bool:
+    """Run a release in a process of its own that dies at the point; whether it reached it."""
+    process = get_context("spawn").Process(target=_release_and_die, args=(point, schedule, options))
+    process.start()
+    process.join(60)
+    code = process.exitcode
+    process.close()
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
+
+
+def _release_and_die(point: str, schedule: Schedule, options: dict[str, str]) -> None:
+    publish: Callable[..., int] = releasing_module.publish
+    published = 0
+
+    def counted(*args: Any, **kwargs: Any) -> int:
+        nonlocal published
+        if published == 1:
+            reached("in mid-publish")
+        published += 1
+        return publish(*args, **kwargs)
+
+    def reached(here: str) -> None:
+        if here == point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def around(name: str, before: str, after: str) -> None:
+        original = getattr(ScheduleTable, name)
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            reached(before)
+            result = original(*args, **kwargs)
+            reached(after)
+            return result
+
+        setattr(ScheduleTable, name, wrapped)
+
+    around("claim", "before the claim", "after the claim")
+    around("finish", "after the publish", "after the drop")
+    releasing_module.publish = counted  # type: ignore[assignment]
+    schedule.release(options)

@@ -1,0 +1,272 @@
+"""The event store: what is appended is there once, in its order, whoever dies."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+from pyspark.sql import functions as F  # noqa: N812
+
+from babelqueue_spark.errors import EventConflictError, EventStoreError, OptionError
+from babelqueue_spark.exchange.event_store import Cursor, EventStore
+from tests.s3 import S3Server
+from tests.streams import envelope, publish
+
+pytestmark = pytest.mark.spark
+
+STREAM = "acme:article:1"
+CREATED = "urn:babel:articles:created"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> EventStore:
+    return EventStore(str(tmp_path / "events"))
+
+
+def numbered(spark: Any, count: int, first: int = 0) -> Any:
+    return spark.range(first, first + count, numPartitions=2).select(
+        F.lit(CREATED).alias("job"), F.struct(F.col("id").alias("n")).alias("data")
+    )
+
+
+def numbers(store: EventStore, stream: str = STREAM, **asked: Any) -> list[int]:
+    return [json.loads(body)["data"]["n"] for body in store.slice(stream, **asked).events["body"].to_pylist()]
+
+
+class TestPutting:
+    def test_events_keep_their_order(self, store: EventStore) -> None:
+        for first in range(0, 60, 3):
+            store.put(STREAM, [{"job": CREATED, "data": {"n": first + n}} for n in range(3)])
+        assert numbers(store, count=100) == list(range(60))
+
+    def test_one_of_several_writers_succeeds(self, store: EventStore) -> None:
+        [last] = store.put(STREAM, [{"job": CREATED, "data": {"n": 0}}], expected="")
+
+        def conflicts(number: int) -> bool:
+            try:
+                store.put(STREAM, [{"job": CREATED, "data": {"n": number}}], expected=last)
+            except EventConflictError:
+                return True
+            return False
+
+        with ThreadPoolExecutor(8) as writers:
+            assert sum(writers.map(conflicts, range(1, 9))) == 7
+        assert len(numbers(store)) == 2
+
+    def test_a_commit_whose_answer_was_lost_is_not_repeated(
+        self, store: EventStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        commit = DeltaTable.create_write_transaction
+
+        def unanswered(*given: Any, **named: Any) -> None:
+            commit(*given, **named)
+            raise CommitFailedError("the connection was lost")
+
+        monkeypatch.setattr(DeltaTable, "create_write_transaction", unanswered)
+        store.put(STREAM, [{"job": CREATED, "data": {"n": 0}}], expected="")
+        assert numbers(store) == [0]
+
+    def test_a_commit_that_fails_says_why(self, store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refused(*_: Any, **__: Any) -> None:
+            raise CommitFailedError("no rights")
+
+        monkeypatch.setattr(DeltaTable, "create_write_transaction", refused)
+        with pytest.raises(EventStoreError, match="no rights"):
+            store.put(STREAM, [{"job": CREATED, "data": {"n": 0}}])
+
+    def test_writers_of_other_streams_do_not_conflict(self, store: EventStore) -> None:
+        def put(number: int) -> None:
+            store.put(f"acme:article:{number}", [{"job": CREATED, "data": {"n": number}}], expected="")
+
+        with ThreadPoolExecutor(4) as writers:
+            list(writers.map(put, range(4)))
+        assert [numbers(store, f"acme:article:{number}") for number in range(4)] == [[0], [1], [2], [3]]
+
+    def test_a_stream_that_must_be_empty(self, store: EventStore) -> None:
+        store.put(STREAM, [{"job": CREATED, "data": {"n": 0}}])
+        with pytest.raises(EventConflictError, match=r"ends with .*, not before its first event"):
+            store.put(STREAM, [{"job": CREATED, "data": {"n": 1}}], expected="")
+
+    def test_what_is_not_a_stream(self, store: EventStore) -> None:
+        with pytest.raises(OptionError, match="is not a stream"):
+            store.put("acme", [{"job": CREATED, "data": {}}])
+
+
+class TestSlices:
+    def test_pages_of_events_of_one_moment(self, spark: Any, store: EventStore) -> None:
+        """A cursor of a time alone would skip those of the same millisecond."""
+        at = datetime(2026, 1, 2, tzinfo=UTC)
+        frame = numbered(spark, 10).withColumn("meta", F.struct(F.lit(at).alias("created_at")))
+        assert store.append(frame, STREAM) == 10
+        since, read = None, []
+        while (page := store.slice(STREAM, since, count=3)).events.num_rows:
+            assert page.has_more == (len(read) < 9)
+            read += page.events["event_id"].to_pylist()
+            since = page.cursor
+        assert len(set(read)) == len(read) == 10
+        assert since == Cursor(at, read[-1])
+        back = store.slice(STREAM, since, count=100, forward=False)
+        assert back.events["event_id"].to_pylist() == read[-2::-1]
+
+    def test_a_time_is_an_exclusive_bound(self, store: EventStore) -> None:
+        store.put(STREAM, [{"job": CREATED, "data": {"n": n}} for n in range(5)])
+        times = store.slice(STREAM).events["occurred_at"].to_pylist()
+        assert numbers(store, since=times[1]) == [2, 3, 4]
+        assert numbers(store, since=times[3], forward=False) == [2, 1, 0]
+        assert numbers(store, forward=False, count=2) == [4, 3]
+
+    def test_streams_are_apart(self, store: EventStore) -> None:
+        store.put("acme:a", [{"job": CREATED, "data": {"n": 1}}])
+        store.put("acme:a:b", [{"job": CREATED, "data": {"n": 2}}])
+        assert numbers(store, "acme:a") == [1]
+        assert store.slice("acme:c").cursor is None
+
+    def test_one_event(self, store: EventStore) -> None:
+        first, second = store.put(STREAM, [{"job": CREATED, "data": {"n": n}} for n in range(2)])
+        found = store.get(STREAM, first)
+        assert found is not None
+        assert found["event_id"] == first
+        assert store.delete(STREAM, first)
+        assert not store.delete(STREAM, "' OR ''='")
+        assert store.get(STREAM, first) is None
+        assert store.slice(STREAM).events["event_id"].to_pylist() == [second]
+
+
+class TestAppending:
+    def test_a_transaction_is_appended_once(self, spark: Any, store: EventStore) -> None:
+        assert store.append(numbered(spark, 10), STREAM, txn=("orders", 1)) == 10
+        assert store.append(numbered(spark, 10), STREAM, txn=("orders", 1)) == 0
+        assert store.append(numbered(spark, 10, 10), STREAM, txn=("orders", 2)) == 10
+        assert store.append(numbered(spark, 10, 20), STREAM, txn=("others", 1)) == 10
+        assert sorted(numbers(store, count=100)) == list(range(30))
+
+    def test_two_committers_of_one_transaction(self, spark: Any, store: EventStore) -> None:
+        with ThreadPoolExecutor(2) as both:
+            done = both.map(lambda _: store.append(numbered(spark, 10), STREAM, txn=("orders", 1)), range(2))
+        assert sorted(done) == [0, 10]
+        assert sorted(numbers(store, count=100)) == list(range(10))
+
+    def test_bodies_as_they_were_read(self, spark: Any, store: EventStore, tmp_path: Path) -> None:
+        url, sent = f"sqlite:///{tmp_path}/queue.db", [envelope(n) for n in range(3)]
+        publish(url, "orders", sent)
+        read = spark.read.format("babelqueue").options(url=url, queue="orders").load()
+        store.append(read, F.concat(F.lit("acme:order:"), F.get_json_object("data", "$.order_id")))
+        events = store.events(spark)
+        assert sorted(bytes(row.body) for row in events.collect()) == sorted(sent)
+        assert {row.stream for row in events.collect()} == {f"acme:order:{n}" for n in range(3)}
+
+    def test_a_row_that_is_not_an_event_appends_nothing(self, spark: Any, store: EventStore) -> None:
+        frame = spark.createDataFrame([(bytes(envelope(1)),), (b"{}",)], "body BINARY").coalesce(1)
+        with pytest.raises(Exception, match=r"row 1 is not an event \(its body has the error"):
+            store.append(frame, STREAM)
+        assert store.slice(STREAM).events.num_rows == 0
+
+    def test_a_part_of_the_events(self, spark: Any, store: EventStore) -> None:
+        store.put(STREAM, [{"job": CREATED, "data": {"n": n}} for n in range(4)])
+        before = datetime.now(UTC)
+        store.put("acme:article:2", [{"job": CREATED, "data": {"n": 9}}])
+        times = store.slice(STREAM).events["occurred_at"].to_pylist()
+        assert store.events(spark, STREAM, since=times[0], until=times[3]).count() == 2
+        assert store.events(spark).count() == 5
+        assert store.events(spark, as_of=1).count() == 4
+        assert store.events(spark, as_of=before).count() == 4
+        assert store.events(spark, since=datetime.now(UTC) + timedelta(days=1)).count() == 0
+
+
+KILLED = """
+import os, signal, sys
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession, functions as F
+from babelqueue_spark.exchange.event_store import EventStore
+location, point = sys.argv[1:]
+commit = DeltaTable.create_write_transaction
+def dying(*args, **named):
+    if point == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    commit(*args, **named)
+    os.kill(os.getpid(), signal.SIGKILL)
+if point != "never":
+    DeltaTable.create_write_transaction = dying
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+frame = spark.range(100, numPartitions=2).select(
+    F.lit("urn:babel:articles:created").alias("job"), F.struct(F.col("id").alias("n")).alias("data"))
+EventStore(location).append(frame, "acme:article:1", txn=("orders", 7))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["before", "after"])
+def test_a_killed_driver_and_its_repetition_append_once(
+    store: EventStore, tmp_path: Path, point: str
+) -> None:
+    """Before the commit its files are there, and in no table; after it the transaction is."""
+    location = str(tmp_path / "events")
+    for how in (point, "never"):
+        done = subprocess.run([sys.executable, "-c", KILLED, location, how], capture_output=True, check=False)
+        assert done.returncode == (0 if how == "never" else -signal.SIGKILL), done.stderr.decode()[-2000:]
+    assert sorted(numbers(store, count=200)) == list(range(100))
+    assert len(list(Path(location).glob("*.parquet"))) == (4 if point == "before" else 2)
+
+
+def test_what_was_appended_is_published(spark: Any, store: EventStore, tmp_path: Path) -> None:
+    """The store is an outbox: each event reaches the queue once, with its own id, over restarts."""
+    url = f"sqlite:///{tmp_path}/queue.db"
+
+    def relay() -> None:
+        query = (
+            store.follow(spark)
+            .selectExpr(
+                "get_json_object(string(body), '$.data') AS data",
+                "job",
+                "named_struct('id', event_id) AS meta",
+            )
+            .writeStream.format("babelqueue")
+            .options(url=url, queue="articles", checkpointLocation=str(tmp_path / "relay"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(120)
+
+    ids = store.put(STREAM, [{"job": CREATED, "data": {"n": n}} for n in range(3)])
+    relay()
+    ids += store.put("acme:article:2", [{"job": CREATED, "data": {"n": 3}}])
+    store.delete(STREAM, ids[0])
+    relay()
+    relay()
+    queue = spark.read.format("babelqueue").options(url=url, queue="articles").load()
+    assert sorted(row.meta.id for row in queue.collect()) == sorted(ids)
+
+
+@pytest.fixture
+def bucket() -> Iterator[str]:
+    with S3Server() as server:
+        yield server.bucket
+
+
+def test_on_an_object_store(bucket: str) -> None:
+    """Credentials come from where those of a journal do."""
+    store = EventStore(f"s3://{bucket}/events", {"aws_allow_http": "true"})
+    [first] = store.put(STREAM, [{"job": CREATED, "data": {"n": 0}}], expected="")
+    store.put(STREAM, [{"job": CREATED, "data": {"n": 1}}], expected=first)
+    with pytest.raises(EventConflictError):
+        store.put(STREAM, [{"job": CREATED, "data": {"n": 2}}], expected=first)
+    assert numbers(store) == [0, 1]
+
+
+def test_errors_are_one_line_without_secrets(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    store = EventStore(str(tmp_path / "file/events"), {"aws_secret_access_key": "hush-hush"})
+    with pytest.raises(Exception, match="event store") as failed:
+        store.slice(STREAM)
+    assert "\n" not in str(failed.value)
+    assert "hush-hush" not in f"{failed.value}{store!r}"

@@ -1,0 +1,175 @@
+"""Send, publish and write: routes, fan-out, dead letters, queues that fail, and stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from sqlalchemy import create_engine
+
+from babelqueue_spark.errors import BabelQueueError, OptionError, QueuesFailedError
+from babelqueue_spark.exchange import Exchange, Stages, Written, clears
+from tests.exchange.schedules import messages, numbers_in
+from tests.streams import backlog
+
+CREATED, EXPIRED, MAIL = "urn:babel:orders:created", "urn:babel:orders:expired", "urn:babel:mail:sent"
+ROUTES = [("urn:babel:*", "rest"), ("urn:babel:orders:*", "orders"), (CREATED, "created")]
+TXN = ("orders", 1)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/queue.db"
+
+
+def exchange(url: str, stages: Stages | None = None, **options: str) -> Exchange:
+    return Exchange({"url": url, **options}, ROUTES, stages)
+
+
+def events(spark: Any, *jobs: str) -> DataFrame:
+    rows = [(job, f'{{"order_id": {number}}}') for number, job in enumerate(jobs)]
+    return spark.createDataFrame(rows, "job STRING, data STRING").repartition(2)
+
+
+def ids_in(url: str, queue: str) -> set[tuple[str, str]]:
+    return {(message["meta"]["id"], message["trace_id"]) for message in messages(url, queue)}
+
+
+def test_send_takes_the_best_route_and_keeps_a_queue_that_is_named(spark: Any, url: str) -> None:
+    sent = exchange(url).send(events(spark, CREATED, EXPIRED, MAIL, "urn:other"))
+    assert {row.job: row.queue for row in sent.collect()} == {
+        CREATED: "created",
+        EXPIRED: "orders",
+        MAIL: "rest",
+        "urn:other": None,
+    }
+    named = events(spark, CREATED).withColumn("queue", F.lit("mine"))
+    assert exchange(url).send(named).first().queue == "mine"
+
+
+def test_publish_reaches_each_queue_under_one_id_and_trace(spark: Any, url: str) -> None:
+    router = exchange(url)
+    assert router.write(router.publish(events(spark, CREATED, MAIL)), TXN) == Written(
+        {"created": 1, "orders": 1, "rest": 2}, {}
+    )
+    assert (numbers_in(url, "created"), numbers_in(url, "orders")) == ([0], [0])
+    assert sorted(numbers_in(url, "rest")) == [0, 1]
+    assert ids_in(url, "created") == ids_in(url, "orders")
+    assert ids_in(url, "created") < ids_in(url, "rest")
+
+
+def test_publish_keeps_ids_that_are_there(spark: Any, url: str) -> None:
+    meta = F.expr("named_struct('id', 'mine', 'extra', map('causation', '\"c\"'))")
+    frame = events(spark, CREATED).withColumns({"meta": meta, "trace_id": F.lit("trace")})
+    router = exchange(url)
+    router.write(router.publish(frame))
+    assert ids_in(url, "rest") == ids_in(url, "orders") == {("mine", "trace")}
+    assert messages(url, "rest")[0]["meta"]["causation"] == "c"
+
+
+def test_a_repeat_of_a_transaction_publishes_nothing_more(spark: Any, url: str) -> None:
+    router = exchange(url)
+    for _ in range(2):
+        router.write(router.publish(events(spark, CREATED, EXPIRED, MAIL)), TXN)
+    assert sorted(numbers_in(url, "rest")) == [0, 1, 2]
+    router.write(router.publish(events(spark, CREATED)), ("orders", 2))
+    assert sorted(numbers_in(url, "rest")) == [0, 0, 1, 2]
+
+
+def test_what_has_no_route_is_a_dead_letter(spark: Any, url: str) -> None:
+    router = exchange(url)
+    assert router.write(router.send(events(spark, MAIL, "urn:other"))).dead_letters == {"no_route": 1}
+    [letter] = messages(url, "unrouted.dlq")
+    assert (letter["job"], letter["dead_letter"]["reason"]) == ("urn:other", "no_route")
+    router = exchange(url, queue="inbox")
+    router.write(router.send(events(spark, "urn:other")))
+    assert len(messages(url, "inbox.dlq")) == 1
+
+
+def test_a_queue_that_fails_does_not_stop_the_others_and_a_repeat_publishes_it(spark: Any, url: str) -> None:
+    router = exchange(url)
+    assert backlog(url, "orders") == 0  # makes the tables
+    database = create_engine(url)
+    refuse = "BEFORE INSERT ON jobs WHEN NEW.queue = 'orders' BEGIN SELECT RAISE(ABORT, 'closed today'); END"
+    with database.begin() as connection:
+        connection.exec_driver_sql(f"CREATE TRIGGER refuse {refuse}")
+    with pytest.raises(QueuesFailedError, match=r"1 queues failed, .*closed today") as raised:
+        router.write(router.publish(events(spark, CREATED)), TXN)
+    assert [*raised.value.failed] == ["orders"]
+    assert [numbers_in(url, queue) for queue in ("created", "orders", "rest")] == [[0], [], [0]]
+    with database.begin() as connection:
+        connection.exec_driver_sql("DROP TRIGGER refuse")
+    database.dispose()
+    router.write(router.publish(events(spark, CREATED)), TXN)
+    assert [numbers_in(url, queue) for queue in ("created", "orders", "rest")] == [[0], [0], [0]]
+
+
+def add(**columns: str) -> Any:
+    expressions: Mapping[str, Any] = columns
+    return lambda frame: frame.withColumns({name: F.expr(text) for name, text in expressions.items()})
+
+
+def test_stages_bind_validate_and_enrich_in_this_order(spark: Any, url: str) -> None:
+    stages = Stages(
+        bind={"*": clears("trace_id", "meta")},
+        validate={
+            "urn:babel:orders:*": add(
+                reason="CASE WHEN get_json_object(data, '$.order_id') = '1' THEN 'bad_order' END"
+            )
+        },
+        enrich={
+            CREATED: add(data="concat('{\"order_id\":', get_json_object(data, '$.order_id'), ',\"vat\":19}')")
+        },
+    )
+    router = exchange(url, stages)
+    frame = events(spark, CREATED, EXPIRED, MAIL).withColumn("trace_id", F.lit("forged"))
+    assert router.write(router.send(frame)) == Written({"created": 1, "rest": 1}, {"bad_order": 1})
+    [created] = messages(url, "created")
+    assert created["data"] == {"order_id": 0, "vat": 19}
+    assert created["trace_id"] != "forged"
+    [letter] = messages(url, "orders.dlq")
+    assert (letter["dead_letter"]["reason"], letter["data"]) == ("bad_order", {"order_id": 1})
+
+
+def test_copies_share_id_and_trace_though_bind_clears_them(spark: Any, url: str) -> None:
+    router = exchange(url, Stages(bind={"*": clears("trace_id", "meta")}))
+    meta = F.expr("named_struct('id', 'forged')")
+    frame = events(spark, CREATED).withColumns({"meta": meta, "trace_id": F.lit("forged")})
+    router.write(router.publish(frame))
+    [(message_id, trace_id)] = ids_in(url, "rest")
+    assert ids_in(url, "orders") == ids_in(url, "created") == {(message_id, trace_id)}
+    assert "forged" not in (message_id, trace_id)
+
+
+@pytest.mark.parametrize(
+    ("stages", "text"),
+    [
+        (Stages(enrich={"*": add(job="'urn:babel:forged'")}), "changed 'job' of 1 messages"),
+        (Stages(enrich={"*": add(trace_id="'forged'")}), "changed 'trace_id' of 1 messages"),
+        (Stages(bind={"*": lambda frame: frame.limit(0)}), "given 1 messages and returned 0"),
+        (Stages(enrich={"*": lambda frame: frame.union(frame)}), "given 1 messages and returned 2"),
+        (Stages(bind={"*": lambda frame: frame.select("job")}), "dropped columns that it does not know"),
+        (Stages(validate={"*": lambda frame: frame}), "returns no column 'reason'"),
+        (Stages(bind={"*": lambda frame: None}), "returns no DataFrame, but NoneType"),
+    ],
+    ids=["job", "trace_id", "fewer", "more", "columns", "no reason", "nothing"],
+)
+def test_a_stage_that_breaks_its_rules_is_an_error_and_nothing_is_written(
+    spark: Any, url: str, stages: Stages, text: str
+) -> None:
+    router = exchange(url, stages)
+    with pytest.raises(BabelQueueError, match=text):
+        router.write(router.send(events(spark, CREATED)))
+    assert messages(url, "created") == []
+
+
+def test_routes_and_options_are_checked() -> None:
+    for routes in ({}, {"urn:a": ""}, {" ": "q"}):
+        with pytest.raises(OptionError, match="routes take URN patterns"):
+            Exchange({"url": "redis://127.0.0.1:1"}, routes)
+    with pytest.raises(OptionError, match="are an argument here"):
+        exchange("redis://127.0.0.1:1", txnAppId="a", txnVersion="1")

@@ -1,0 +1,196 @@
+"""Releases of a schedule: what is due is published in order, and dropped; two at once; what cannot be published."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from babelqueue_spark.errors import BrokerUnreachableError, OptionError
+from babelqueue_spark.exchange import Released, Schedule
+from babelqueue_spark.exchange.table import Job
+from babelqueue_spark.testing.steps import in_processes
+from tests.brokers import url_of
+from tests.exchange.schedules import (
+    claim,
+    messages,
+    numbers_in,
+    release_until_empty,
+    store,
+    table_of,
+    waiting,
+)
+from tests.streams import envelope
+
+DATABASES = ["sqlite", "postgresql", "mariadb"]
+NOBODY = "redis://127.0.0.1:1"
+
+
+@pytest.fixture
+def schedule(request: pytest.FixtureRequest, tmp_path: Path) -> Schedule:
+    """One in a file, or in the database that a parameter names."""
+    database = getattr(request, "param", "sqlite")
+    return Schedule(url_of(database, request, tmp_path), table=f"schedule_{uuid.uuid4().hex[:8]}")
+
+
+@pytest.fixture
+def sqlite(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return url_of("sqlite", request, tmp_path)
+
+
+@pytest.mark.parametrize("schedule", DATABASES, indirect=True)
+def test_what_is_due_is_published_oldest_first_and_dropped(
+    schedule: Schedule, redis_server: Any, queue: str
+) -> None:
+    store(schedule, [7, 3, 5, 1])
+    store(schedule, [9], due_in=3600)
+    before = datetime.now(UTC)
+    assert schedule.release({"url": redis_server.url, "queue": queue}) == Released(4, 0)
+    found = messages(redis_server.url, queue)
+    assert [message["data"]["order_id"] for message in found] == [1, 3, 5, 7]
+    assert [row["job_id"] for row in waiting(schedule)] == ["job-9"]
+    created = [datetime.fromtimestamp(message["meta"]["created_at"] / 1000, UTC) for message in found]
+    assert all(abs(moment - before) < timedelta(seconds=30) for moment in created)
+    assert {message["meta"]["queue"] for message in found} == {queue}
+    assert schedule.release({"url": redis_server.url, "queue": queue}) == Released(0, 0)
+
+
+@pytest.mark.parametrize("schedule", DATABASES, indirect=True)
+def test_a_job_with_an_id_that_is_there_replaces_it(schedule: Schedule, sqlite: str, queue: str) -> None:
+    store(schedule, [1], due_in=3600)
+    [first] = waiting(schedule)
+    store(schedule, [1, 2])
+    assert [(row["job_id"], row["generation"]) for row in waiting(schedule)] == [("job-1", 2), ("job-2", 1)]
+    assert waiting(schedule)[0]["scheduled_at"] == first["scheduled_at"]
+    assert schedule.release({"url": sqlite, "queue": queue}) == Released(2, 0)
+    assert numbers_in(sqlite, queue) == [1, 2]
+
+
+@pytest.mark.parametrize("schedule", DATABASES, indirect=True)
+def test_what_a_release_has_claimed_is_neither_replaced_nor_cancelled(
+    schedule: Schedule, sqlite: str, queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store(schedule, [1, 2, 3])
+    claim(schedule, limit=2)
+    assert store(schedule, [1, 3, 4]) == {"job-1"}
+    assert schedule.cancel(["job-1", "job-3", "job-4", "unknown"]) == 2
+    assert "a release is publishing the jobs 'job-1', so they were not cancelled" in caplog.text
+    assert [(row["job_id"], row["state"]) for row in waiting(schedule)] == [
+        ("job-1", "claimed"),
+        ("job-2", "claimed"),
+    ]
+
+
+def test_each_time_and_each_generation_has_a_message_id_of_its_own(
+    schedule: Schedule, sqlite: str, queue: str
+) -> None:
+    for _ in range(2):
+        store(schedule, [1])
+        schedule.release({"url": sqlite, "queue": queue})
+    store(schedule, [1])
+    store(schedule, [1])
+    schedule.release({"url": sqlite, "queue": queue})
+    assert len({message["meta"]["id"] for message in messages(sqlite, queue)}) == 3
+
+
+@pytest.mark.parametrize("schedule", DATABASES, indirect=True)
+def test_two_releases_at_once_publish_each_job_once(
+    schedule: Schedule, redis_server: Any, queue: str
+) -> None:
+    store(schedule, range(5_000))
+    options = {"url": redis_server.url, "queue": queue}
+    released = in_processes(2, release_until_empty, schedule, options)
+    assert sum(released) == 5_000
+    assert sorted(numbers_in(redis_server.url, queue)) == [*range(5_000)]
+    assert waiting(schedule) == []
+
+
+def test_a_limit_and_a_time_bound_a_release(schedule: Schedule, sqlite: str, queue: str) -> None:
+    store(schedule, range(10))
+    store(schedule, [10], due_in=600)
+    options = {"url": sqlite, "queue": queue}
+    assert schedule.release(options, limit=3) == Released(3, 0)
+    assert numbers_in(sqlite, queue) == [0, 1, 2]
+    soon = datetime.now(UTC) + timedelta(minutes=20)
+    assert schedule.release(options, until=soon) == Released(8, 0)
+    assert numbers_in(sqlite, queue) == [*range(11)]
+    with pytest.raises(OptionError, match="limit takes a number of at least 1"):
+        schedule.release(options, limit=0)
+
+
+def test_the_broker_delays_the_last_seconds(schedule: Schedule, sqlite: str, queue: str) -> None:
+    store(schedule, [1])
+    store(schedule, [2], due_in=20)
+    store(schedule, [3], due_in=600)
+    assert schedule.release({"url": sqlite, "queue": queue}, ahead=60) == Released(2, 0)
+    assert numbers_in(sqlite, queue) == [1]
+    assert [row["job_id"] for row in waiting(schedule)] == ["job-3"]
+
+
+def test_what_the_broker_cannot_delay_waits_in_the_schedule(
+    schedule: Schedule, kafka_server: Any, queue: str
+) -> None:
+    store(schedule, [2], due_in=20)
+    options = {"url": kafka_server.url, "queue": queue}
+    assert schedule.release(options, ahead=60) == Released(0, 0)
+    assert [row["state"] for row in waiting(schedule)] == ["waiting"]
+
+
+def test_a_message_that_names_no_queue_fails_and_stays(schedule: Schedule, sqlite: str) -> None:
+    store(schedule, [0, 2])
+    store(schedule, [1, 3], queues=["", "orders"])
+    assert schedule.release({"url": sqlite}) == Released(2, 2)
+    assert numbers_in(sqlite, "orders") == [1, 3]
+    assert [(row["job_id"], row["state"]) for row in waiting(schedule)] == [
+        ("job-0", "failed"),
+        ("job-2", "failed"),
+    ]
+    assert "names no queue" in waiting(schedule)[0]["error"]
+    assert schedule.release({"url": sqlite, "queue": "orders"}) == Released(0, 0)
+    store(schedule, [0])
+    assert schedule.release({"url": sqlite, "queue": "orders"}) == Released(1, 0)
+    assert schedule.cancel(["job-2"]) == 1
+
+
+def test_a_broker_that_is_away_leaves_everything_to_the_next_release(
+    schedule: Schedule, sqlite: str, queue: str
+) -> None:
+    store(schedule, range(5))
+    with pytest.raises(BrokerUnreachableError):
+        schedule.release({"url": NOBODY, "queue": queue})
+    assert len(waiting(schedule)) == 5
+    assert schedule.release({"url": sqlite, "queue": queue}) == Released(5, 0)
+    assert numbers_in(sqlite, queue) == [*range(5)]
+
+
+def test_a_message_that_is_too_large_fails_alone(schedule: Schedule, kafka_server: Any, queue: str) -> None:
+    store(schedule, [1, 2, 3])
+    too_large = Job(
+        job_id="large",
+        due_at=0,
+        queue=None,
+        body=envelope(9, data={"text": "x" * 3_000_000}),
+        headers=None,
+        key=None,
+    )
+    with closing(table_of(schedule)) as table:
+        table.store([too_large])
+    assert schedule.release({"url": kafka_server.url, "queue": queue}) == Released(3, 1)
+    assert sorted(numbers_in(kafka_server.url, queue)) == [1, 2, 3]
+    assert [(row["job_id"], row["state"]) for row in waiting(schedule)] == [("large", "failed")]
+
+
+def test_headers_fail_where_the_broker_keeps_none(schedule: Schedule, sqlite: str, queue: str) -> None:
+    store(schedule, [1, 2])
+    with_headers = Job(
+        job_id="headers", due_at=0, queue=None, body=envelope(9), headers=b'{"tenant":"acme"}', key=None
+    )
+    with closing(table_of(schedule)) as table:
+        table.store([with_headers])
+    assert schedule.release({"url": sqlite, "queue": queue}) == Released(2, 1)
+    assert numbers_in(sqlite, queue) == [1, 2]
+    assert "keeps no headers" in waiting(schedule)[0]["error"]
