@@ -22,7 +22,7 @@ export SPARK_LOCAL_IP := 127.0.0.1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint types docs test test-fast test-newest test-oldest test-all test-matrix notebooks demo bench fuzz wheel check-dist clean
+.PHONY: help setup lint types docs test test-fast test-newest test-oldest test-all test-matrix notebooks demo bench chaos soak fuzz wheel check-dist clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -110,6 +110,12 @@ demo: $(DEMO)/installed ## Fill a queue, read it as a stream into Parquet, look 
 
 bench: .venv/servers ## Measure against the peers, or only BENCH="redis sql"; prints ratios
 	@$(BIN)/python -m bench $(BENCH)
+
+chaos: .venv/servers ## Ten minutes of faults, or CHAOS="--minutes 60 --seed 7 --brokers redis,kafka"; the ledger must match
+	@$(BIN)/python -m chaos $(CHAOS)
+
+soak: .venv/servers ## Ten minutes at 500 messages a second, and large amounts of what is hard
+	@$(BIN)/python -m chaos soak $(SOAK)
 
 fuzz: setup ## The codec against FUZZ_BODIES mutated bodies, guided by coverage
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --no-compile --editable '.[fuzz]'

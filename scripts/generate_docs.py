@@ -12,10 +12,13 @@ from typing import Any
 
 from babelqueue_spark.bindings import BINDINGS, binding_class
 from babelqueue_spark.options import OPTIONS, Option
+from chaos import tables
 
 ROOT = Path(__file__).parent.parent
 PART = re.compile(r"(<!-- generated: ([\w ]+) -->\n).*?(<!-- end -->)", re.S)
 FIGURES = ROOT / "docs" / "bench.json"
+CHAOS = ROOT / "docs" / "chaos.json"
+SOAK = ROOT / "docs" / "soak.json"
 #: Of each module, the rows that the README shows: those whose work begins so.
 SUMMARY = {
     "kafka": ("Redis to nothing", "Redis to Parquet"),
@@ -148,6 +151,49 @@ def circumstances(*entries: dict[str, Any]) -> str:
     )
 
 
+def chaos(name: str) -> str:
+    """Make a table of what `make chaos` found: `setups`, `faults`, `failures`; or say the `circumstances`."""
+    if not CHAOS.exists():
+        return "There is no run of record yet: `python -m chaos --record` makes one."
+    found = json.loads(CHAOS.read_text())
+    if name == "circumstances":
+        return chaos_circumstances(found)
+    return table(getattr(tables, name.upper()), getattr(tables, name)(found))
+
+
+def soak(name: str) -> str:
+    """Make a table of what `make soak` measured: `streams`, `processes`, `trials`; or show its `chart`."""
+    if not SOAK.exists():
+        return "There are no figures of record yet: `make soak` measures them."
+    found = json.loads(SOAK.read_text())
+    if name == "circumstances":
+        return soak_circumstances(found)
+    if name == "chart":
+        return "![Memory, descriptors and files of each process over time](soak.svg)"
+    return table(getattr(tables, f"SOAK_{name.upper()}"), getattr(tables, f"soak_{name}")(found))
+
+
+def soak_circumstances(found: dict[str, Any]) -> str:
+    """Say how long, on what and with what `docs/soak.json` was measured."""
+    rate = f"{found['minutes']:g} minutes at {found['rate']} messages a second"
+    return f"{rate}, on {found['measured']}: {host(found)}."
+
+
+def chaos_circumstances(found: dict[str, Any]) -> str:
+    """Say when, on what and with what `docs/chaos.json` was found."""
+    count = sum(len(each["faults"]) for each in found["setups"].values())
+    return (
+        f"{count} faults, {found['seconds']:.0f} s of them for each line, with seed {found['seed']}, on "
+        f"{found['measured']}: {host(found)}."
+    )
+
+
+def host(found: dict[str, Any]) -> str:
+    """Say on what machine and with what versions a run was made."""
+    machine = "{cores} cores, {cpu}, {gib:g} GiB".format(**found["machine"])
+    return "{machine}; Python {python}, PySpark {pyspark}".format(machine=machine, **found["versions"])
+
+
 PARTS: dict[str, Callable[..., str]] = {
     "capabilities": capabilities,
     "features": features,
@@ -155,6 +201,8 @@ PARTS: dict[str, Callable[..., str]] = {
     "connector": connector,
     "job": job,
     "bench": bench,
+    "chaos": chaos,
+    "soak": soak,
 }
 
 

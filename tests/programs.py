@@ -5,23 +5,30 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 # Spark Connect of a local session has port 15002 but with this variable, which Spark's own tests use.
 CONNECT_ON_A_FREE_PORT = {"SPARK_TESTING": "1"}
+_OURS = ("PYTHONPATH", "PYSPARK_DRIVER_PYTHON", "SPARK_REMOTE")
 
 
 def run(program: str, *arguments: str, **environment: str) -> str:
     """What a program writes, in a process of its own that is free to make any Spark session."""
-    clean = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
+    return run_command([sys.executable, "-c", program, *arguments], None, PYTHONPATH=str(ROOT), **environment)
+
+
+def run_command(command: Sequence[str], folder: Path | None, **environment: str) -> str:
+    """What a command writes, in a folder, with no package, session or Python of this process but those it is given."""
+    clean = {name: value for name, value in os.environ.items() if name not in _OURS}
     done = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        env={**clean, "PYTHONPATH": str(ROOT), **environment},
+        command,
+        env={**clean, **environment},
+        cwd=folder,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=400,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sysconfig
 import venv
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import run_command
 from tests.servers.cluster import SPARK_HOME, SparkCluster
 from tests.streams import envelope, publish
 
@@ -56,22 +56,8 @@ def submit(cluster: SparkCluster, folder: Path, *arguments: str, **environment: 
         "--conf",
         "spark.ui.enabled=false",
     ]
-    clean = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("PYTHONPATH", "PYSPARK_DRIVER_PYTHON")
-    }
-    done = subprocess.run(
-        [str(SPARK_HOME / "bin/spark-submit"), *settings, *arguments, str(program), url, str(folder)],
-        env={**clean, "SPARK_HOME": str(SPARK_HOME), **environment},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    command = [str(SPARK_HOME / "bin/spark-submit"), *settings, *arguments, str(program), url, str(folder)]
+    return run_command(command, folder, SPARK_HOME=str(SPARK_HOME), **environment)
 
 
 def test_py_files(cluster: SparkCluster, wheel: Path, bare: Path, tmp_path: Path) -> None:

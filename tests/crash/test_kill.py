@@ -11,7 +11,7 @@ import signal
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
@@ -27,20 +27,6 @@ Readings = dict[str, Reading]
 ALL_POINTS = list(dict.fromkeys([*LOG_POINTS, *QUEUE_POINTS]))
 SPARKS = ["sqlite", "rabbitmq", "kafka", "sqlite-s3"]
 """Those whose killed workers are Spark's; the others' run the same code, and no JVM."""
-
-
-def worker_points(*names: str) -> list[Any]:
-    """Parameters of a test: each point of each broker at which a worker is killed."""
-    return [pytest.param(name, point, id=f"{name}-{point}") for name in names for point in KINDS[name].points]
-
-
-def driver_points(*names: str) -> list[Any]:
-    """Parameters of a test: each point of each broker at which the driver is killed."""
-    return [
-        pytest.param(name, point, id=f"{name}-{point}")
-        for name in names
-        for point in [*KINDS[name].points, IN_BATCH]
-    ]
 
 
 def run(
@@ -126,6 +112,18 @@ class Killed:
         kill_driver(folder, readings)
         return readings
 
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Test each point of each broker at which a process is killed."""
+        in_batch = [IN_BATCH] if metafunc.function.__name__ == "test_killed_driver" else []
+        kills = [(name, point) for name in self.names for point in [*KINDS[name].points, *in_batch]]
+        metafunc.parametrize(("name", "point"), kills, ids=["-".join(kill) for kill in kills])
+
+    def test_killed_worker(self, killed_workers: Readings, name: str, point: str) -> None:
+        killed_workers[name].check(point)
+
+    def test_killed_driver(self, killed_driver: Readings, name: str, point: str) -> None:
+        killed_driver[name].check(point)
+
 
 @pytest.mark.timeout(900)
 class TestObjectStore(Killed):
@@ -137,49 +135,17 @@ class TestObjectStore(Killed):
         with S3Server() as server:
             yield server.bucket
 
-    @pytest.mark.parametrize(("name", "point"), worker_points(*names))
-    def test_killed_worker(self, killed_workers: Readings, name: str, point: str) -> None:
-        killed_workers[name].check(point)
-
-    @pytest.mark.parametrize(("name", "point"), driver_points(*names))
-    def test_killed_driver(self, killed_driver: Readings, name: str, point: str) -> None:
-        killed_driver[name].check(point)
-
 
 @pytest.mark.timeout(900)
 class TestSparks(Killed):
     names = ("sqlite", "rabbitmq", "quorum", "kafka")
-
-    @pytest.mark.parametrize(("name", "point"), worker_points(*names))
-    def test_killed_worker(self, killed_workers: Readings, name: str, point: str) -> None:
-        killed_workers[name].check(point)
-
-    @pytest.mark.parametrize(("name", "point"), driver_points(*names))
-    def test_killed_driver(self, killed_driver: Readings, name: str, point: str) -> None:
-        killed_driver[name].check(point)
 
 
 @pytest.mark.timeout(900)
 class TestQuick(Killed):
     names = ("redis", "postgresql", "mariadb", "artemis")
 
-    @pytest.mark.parametrize(("name", "point"), worker_points(*names))
-    def test_killed_worker(self, killed_workers: Readings, name: str, point: str) -> None:
-        killed_workers[name].check(point)
-
-    @pytest.mark.parametrize(("name", "point"), driver_points(*names))
-    def test_killed_driver(self, killed_driver: Readings, name: str, point: str) -> None:
-        killed_driver[name].check(point)
-
 
 @pytest.mark.timeout(900)
 class TestSlow(Killed):
     names = ("sqs", "servicebus", "pulsar")
-
-    @pytest.mark.parametrize(("name", "point"), worker_points(*names))
-    def test_killed_worker(self, killed_workers: Readings, name: str, point: str) -> None:
-        killed_workers[name].check(point)
-
-    @pytest.mark.parametrize(("name", "point"), driver_points(*names))
-    def test_killed_driver(self, killed_driver: Readings, name: str, point: str) -> None:
-        killed_driver[name].check(point)
