@@ -56,6 +56,8 @@ ELSEWHERE = {
 }
 ON_ANOTHER_PYSPARK = {"needs Delta Lake and Iceberg"}
 """Their blocks run in tests/lakehouse, on PySpark 4.1."""
+PROOF = re.compile(r"`(?:tests|babelqueue_spark/testing)/[\w/]+\.py|\]\(chaos\.md")
+"""A test, or the report of the chaos tests."""
 SKIPPED = re.compile(r'<!-- skip: next "(.*?)" -->\n```python\n(.*?)```', re.S)
 
 
@@ -236,6 +238,27 @@ def test_columns_are_those_of_the_code() -> None:
     assert list(rows("docs/columns.md", "Invalid messages"))[1:] == [str(reason) for reason in Reason]
 
 
+@pytest.mark.parametrize("heading", ["What a crash leaves", "What other failures leave", "Publishing"])
+def test_each_row_of_a_guarantee_names_its_proof(heading: str) -> None:
+    section = guarantees(heading)
+    found = [line for line in re.findall(r"^\|.*\|$", section, re.M) if not line.startswith("|---")]
+    headers = [line for line in found if f"{line}\n|---" in section]
+    assert headers
+    assert all(line.endswith("| test |") for line in headers)
+    assert [line for line in found if line not in headers and not PROOF.search(line.split(" | ")[-1])] == []
+
+
+def test_each_limit_of_reading_names_its_proof() -> None:
+    limits = guarantees("Limits of reading").split("\n\n")[0].split("\n- ")[1:]
+    assert len(limits) > 5
+    assert [limit for limit in limits if not PROOF.search(limit)] == []
+
+
+def guarantees(heading: str) -> str:
+    """A section of the page of guarantees."""
+    return (ROOT / "docs/guarantees.md").read_text().split(f"## {heading}\n")[1].split("\n## ")[0]
+
+
 def test_the_table_of_kills_has_the_points_of_the_crash_tests() -> None:
     kills = (ROOT / "docs/guarantees.md").read_text().split("| a kill -9 of")[1].split("\n\n")[0]
     points = re.findall(r"^\| ((?:before|after) the \w+) \|", kills, re.M)
@@ -273,7 +296,12 @@ def test_every_error_of_the_troubleshooting_page_is_one_of_ours() -> None:
         for text in messages(ast.parse(path.read_text()))
     }
     page = (ROOT / "docs/troubleshooting.md").read_text()
-    others = ("[DATA_SOURCE_NOT_FOUND]", "[PACKAGE_NOT_INSTALLED]", "Current batch is falling behind")
+    others = (
+        "[DATA_SOURCE_NOT_FOUND]",
+        "[PACKAGE_NOT_INSTALLED]",
+        "Current batch is falling behind",
+        "Illegal size 5 of collection",
+    )
     headings = [text for text in re.findall(r"^### `(.*)`$", page, re.M) if not text.startswith(others)]
     assert headings
     for heading in headings:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tomllib
@@ -14,7 +13,7 @@ import pytest
 
 from babelqueue_spark import __version__
 from babelqueue_spark.bindings import BINDINGS
-from tests.programs import CONNECT_ON_A_FREE_PORT
+from tests.programs import CONNECT_ON_A_FREE_PORT, run_command
 from tests.streams import envelope, publish
 
 ROOT = Path(__file__).parent.parent
@@ -65,18 +64,10 @@ spark.stop()
 
 
 def run(python: Path, url: str, folder: Path, remote: str, **environment: str) -> str:
-    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_REMOTE")}
-    done = subprocess.run(
-        [str(python), "-c", PROGRAM, url, str(folder), remote],
-        env={**clean, "PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python), **environment},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
+    pythons = {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
+    return run_command(
+        [str(python), "-c", PROGRAM, url, str(folder), remote], folder, **pythons, **environment
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
 
 
 @pytest.fixture

@@ -41,6 +41,22 @@ def resolved(python: Path, *wanted: str) -> tuple[set[str], set[str]]:
     return {each.rpartition("-")[0] for each in line.split()}, set(re.findall(r"versions of (\S+)", said))
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/getting-started.md"])
+def test_the_oldest_pip_is_named(page: str) -> None:
+    assert f"pip {OLDEST_PIP}" in (ROOT / page).read_text()
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/databricks.md", "docs/lakehouse.md", "docs/troubleshooting.md"]
+)
+def test_a_page_says_which_pyspark_goes_with_which_table_format(page: str) -> None:
+    text = " ".join((ROOT / page).read_text().split())
+    formats = re.search(r"Delta Lake (4\.4\.0) and Apache Iceberg (1\.12)\b.*?PySpark 4\.1 or 4\.2", text)
+    assert formats
+    jars = (ROOT / "tests/servers/poms/lakehouse.xml").read_text()
+    assert all(f"<version>{version}" in jars for version in formats.groups())
+
+
 def test_all_beside_the_sdk(python: Path) -> None:
     packages, searched = resolved(python, f"{ROOT}[all]", "babelqueue")
     assert {"babelqueue", "boto3", "pika", "redis", "rich"} <= packages
