@@ -8,9 +8,11 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+import psutil
 import pytest
 from redis import RedisCluster, exceptions
 
@@ -24,6 +26,7 @@ from babelqueue_spark.worker import RedisStore
 from tests import streams
 from tests.bindings.redis_peers import outgoing
 from tests.servers import RedisServer
+from tests.servers.certificates import Certificates
 from tests.servers.redis import RedisClusterServers, RedisSentinelServers
 
 WAIT_SECONDS = 90
@@ -191,6 +194,86 @@ class TestSentinel:
         assert_safe(caught.value)
         assert str(redis_sentinels.sentinel_password) not in str(caught.value)
         assert str(redis_sentinels.password) not in str(caught.value)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param(RedisServer, id="a server"),
+        pytest.param(RedisClusterServers, id="a cluster"),
+        pytest.param(RedisSentinelServers, id="Sentinels"),
+    ],
+)
+class TestTls:
+    @pytest.fixture
+    def servers(self, start: Callable[..., Any], certificates: Certificates) -> Iterator[Any]:
+        with start(tls=certificates) as servers:
+            yield servers
+
+    def test_messages_go_through_tls_to_who_has_the_certificate(
+        self, servers: Any, certificates: Certificates, queue: str
+    ) -> None:
+        queue = f"{{{queue}}}"
+        trusted = BindingConfig(url=servers.secure_url, client_options={"ssl_ca_certs": str(certificates.ca)})
+        with RedisBinding(trusted) as binding:
+            binding.publish(queue, streams.outgoing([b"a", b"b"]))
+            claimed = binding.claim(queue, 10, 100)
+            assert claimed.column("body").to_pylist() == [b"a", b"b"]
+            assert binding.acknowledge(queue, claimed).true_count == 2
+        with (
+            RedisBinding(BindingConfig(url=servers.secure_url)) as binding,
+            pytest.raises(BrokerUnreachableError, match="and TLS") as caught,
+        ):
+            binding.backlog(queue)
+        assert_safe(caught.value)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("start", [RedisClusterServers, RedisSentinelServers])
+def test_servers_that_all_fall_silent_are_given_up(start: Callable[[], Any], queue: str) -> None:
+    queue = f"{{{queue}}}"
+    with start() as servers:
+        config = BindingConfig(
+            url=servers.url, client_options={"socket_timeout": "1", "socket_connect_timeout": "1"}
+        )
+        connected = RedisBinding(config)
+        connected.publish(queue, streams.outgoing([b"a"]))
+        with RedisBinding(config) as fresh, suspended(servers):
+            for binding in (connected, fresh):
+                started = time.monotonic()
+                with pytest.raises(BrokerUnreachableError) as caught:
+                    binding.claim(queue, 1, 100)
+                assert time.monotonic() - started < binding.silence_limit + 10
+                assert_safe(caught.value)
+        _until(lambda: connected.claim(queue, 1, 100).num_rows == 1)
+        connected.close()
+
+
+@contextmanager
+def suspended(servers: Any) -> Iterator[None]:
+    """All processes stand still."""
+    processes = [psutil.Process(each.pid) for each in (*servers.nodes, *getattr(servers, "sentinels", ()))]
+    for process in processes:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.resume()
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    """Wait; a broker that recovers may refuse for a while."""
+    until = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            if condition():
+                return
+        except BrokerError:
+            pass
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 class Writer:

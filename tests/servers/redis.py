@@ -13,6 +13,7 @@ from typing import Self
 from redis import Redis, RedisCluster, exceptions
 
 from tests.servers.base import Server, StartError, free_port
+from tests.servers.certificates import Certificates
 
 _WAIT_SECONDS = 30.0
 
@@ -22,20 +23,28 @@ class RedisServer(Server):
 
     Args:
         password: what clients must give; none by default.
+        tls: also listens with TLS, with a certificate of that authority.
         options: further directives, such as `maxmemory="8mb"`.
     """
 
     name = "redis"
 
-    def __init__(self, password: str | None = None, **options: str) -> None:
+    def __init__(self, password: str | None = None, tls: Certificates | None = None, **options: str) -> None:
         super().__init__()
         self.password = password
-        self._options = {"requirepass": password, **options} if password else options
+        self.tls_port = free_port() if tls else 0
+        login = {"requirepass": password} if password else {}
+        self._options = {**login, **(_tls(tls, self.tls_port) if tls else {}), **options}
 
     @property
     def url(self) -> str:
         login = f":{self.password}@" if self.password else ""
         return f"redis://{login}{self.address}/0"
+
+    @property
+    def secure_url(self) -> str:
+        """The connection string of the TLS listener."""
+        return self.url.replace("redis://", "rediss://").replace(str(self.port), str(self.tls_port))
 
     def command(self) -> list[str]:
         directives = {
@@ -78,13 +87,19 @@ class RedisClusterServers:
     Args:
         password: what clients must give; none by default.
         replicas: of each primary.
+        tls: all nodes also listen with TLS, and speak it among themselves.
     """
 
-    def __init__(self, password: str | None = None, replicas: int = 0) -> None:
+    def __init__(
+        self, password: str | None = None, replicas: int = 0, tls: Certificates | None = None
+    ) -> None:
         options = {"cluster-enabled": "yes", "cluster-node-timeout": "1000", "repl-diskless-sync-delay": "0"}
+        if tls:
+            options |= {"tls-cluster": "yes", "tls-replication": "yes"}
         self.password = password
+        self._tls = tls
         self._replicas = replicas
-        self.nodes = [_ClusterNode(password, **options) for _ in range(3 * (1 + replicas))]
+        self.nodes = [_ClusterNode(password, tls, **options) for _ in range(3 * (1 + replicas))]
         self._running = ExitStack()
 
     @property
@@ -93,12 +108,19 @@ class RedisClusterServers:
         login = f":{self.password}@" if self.password else ""
         return f"redis+cluster://{login}{','.join(node.address for node in self.nodes)}"
 
+    @property
+    def secure_url(self) -> str:
+        """The connection string of the TLS listeners."""
+        login = f":{self.password}@" if self.password else ""
+        return f"rediss+cluster://{login}{','.join(f'127.0.0.1:{node.tls_port}' for node in self.nodes)}"
+
     def __enter__(self) -> Self:
         with self._running:
             for node in self.nodes:
                 self._running.enter_context(node)
             words = ["redis-cli", *(("-a", self.password) if self.password else ()), "--no-auth-warning"]
-            create = ["--cluster", "create", *(node.address for node in self.nodes)]
+            words += ["--tls", "--cacert", str(self._tls.ca)] if self._tls else []
+            create = ["--cluster", "create", *(f"127.0.0.1:{port_of(node)}" for node in self.nodes)]
             replicas = ["--cluster-replicas", str(self._replicas), "--cluster-yes"]
             done = subprocess.run([*words, *create, *replicas], capture_output=True, text=True, check=False)
             if done.returncode:
@@ -143,16 +165,28 @@ class RedisClusterServers:
 class _SentinelServer(RedisServer):
     """`redis-server --sentinel`."""
 
-    def __init__(self, primary: RedisServer, service: str, quorum: int, password: str | None) -> None:
+    def __init__(
+        self,
+        primary: RedisServer,
+        service: str,
+        quorum: int,
+        password: str | None,
+        tls: Certificates | None,
+    ) -> None:
         super().__init__(password)
         self._primary, self._service, self._quorum = primary, service, quorum
+        if tls:
+            self.tls_port = free_port()
+        self._tls = _tls(tls, self.tls_port) if tls else {}
 
     def prepare(self) -> None:
         lines = [
             f"port {self.port}",
             "bind 127.0.0.1",
             f"dir {self.home}",
-            f"sentinel monitor {self._service} 127.0.0.1 {self._primary.port} {self._quorum}",
+            *(f"{name} {value}" for name, value in self._tls.items()),
+            *(["tls-replication yes"] if self._tls else []),
+            f"sentinel monitor {self._service} 127.0.0.1 {port_of(self._primary)} {self._quorum}",
             f"sentinel down-after-milliseconds {self._service} 1000",
             f"sentinel failover-timeout {self._service} 5000",
         ]
@@ -172,11 +206,18 @@ class RedisSentinelServers:
     Args:
         password: what clients of the servers must give; none by default.
         sentinel_password: what clients of the Sentinels must give; none by default.
+        tls: all speak TLS, with clients and with each other.
     """
 
     service = "mymaster"
 
-    def __init__(self, password: str | None = None, sentinel_password: str | None = None) -> None:
+    def __init__(
+        self,
+        password: str | None = None,
+        sentinel_password: str | None = None,
+        tls: Certificates | None = None,
+    ) -> None:
+        self._tls = tls
         self.password = password
         self.sentinel_password = sentinel_password
         self._running = ExitStack()
@@ -190,15 +231,23 @@ class RedisSentinelServers:
         addresses = ",".join(sentinel.address for sentinel in self.sentinels)
         return f"redis+sentinel://{login}{addresses}/{self.service}/0"
 
+    @property
+    def secure_url(self) -> str:
+        """The connection string of the TLS listeners."""
+        login = f":{self.password}@" if self.password else ""
+        addresses = ",".join(f"127.0.0.1:{sentinel.tls_port}" for sentinel in self.sentinels)
+        return f"rediss+sentinel://{login}{addresses}/{self.service}/0"
+
     def __enter__(self) -> Self:
         with self._running:
-            first = self._running.enter_context(RedisServer(self.password))
+            options = {"repl-diskless-sync-delay": "0", **({"tls-replication": "yes"} if self._tls else {})}
+            first = self._running.enter_context(RedisServer(self.password, self._tls, **options))
             replica = RedisServer(
-                self.password, replicaof=f"127.0.0.1 {first.port}", **{"repl-diskless-sync-delay": "0"}
+                self.password, self._tls, replicaof=f"127.0.0.1 {port_of(first)}", **options
             )
             self.nodes = [first, self._running.enter_context(replica)]
             for _ in range(3):
-                sentinel = _SentinelServer(first, self.service, 2, self.sentinel_password)
+                sentinel = _SentinelServer(first, self.service, 2, self.sentinel_password, self._tls)
                 self.sentinels.append(self._running.enter_context(sentinel))
             _await(self._is_whole)
             self._running = self._running.pop_all()
@@ -214,7 +263,7 @@ class RedisSentinelServers:
         del key
         with self.sentinels[0].client() as client:
             _, port = client.sentinel_get_master_addr_by_name(self.service)
-        return next(node for node in self.nodes if node.port == port)
+        return next(node for node in self.nodes if port_of(node) == port)
 
     def _is_whole(self) -> bool:
         """Whether each Sentinel knows the others and a replica, and the replica is in step."""
@@ -225,6 +274,23 @@ class RedisSentinelServers:
                     return False
         with self.nodes[1].client() as client:
             return bool(client.info("replication")["master_link_status"] == "up")
+
+
+def port_of(server: RedisServer) -> int:
+    """The port at which the other servers reach it."""
+    return server.tls_port or server.port
+
+
+def _tls(certificates: Certificates, port: int) -> dict[str, str]:
+    return {
+        "tls-port": str(port),
+        "tls-cert-file": str(certificates.server),
+        "tls-key-file": str(certificates.server_key),
+        "tls-client-cert-file": str(certificates.client),
+        "tls-client-key-file": str(certificates.client_key),
+        "tls-ca-cert-file": str(certificates.ca),
+        "tls-auth-clients": "no",
+    }
 
 
 def _await(condition: Callable[[], bool]) -> None:

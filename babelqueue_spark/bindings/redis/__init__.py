@@ -33,7 +33,7 @@ Options, as `redis.<name>` or in the query:
     reclaim_idle (off): seconds; see *Messages without a deadline*
     username, password, db (from the URL): the login, and the number of the database
     sentinel_username, sentinel_password (none): the login at Sentinels, which the URL does not hold
-    socket_timeout, socket_connect_timeout (30, 10): seconds
+    socket_timeout, socket_connect_timeout (30, 10; in a cluster 10, 5, for each node): seconds
     socket_keepalive, health_check_interval, client_name, protocol (redis-py's): handed to redis-py
     ssl_ca_certs, ssl_ca_path, ssl_certfile, ssl_keyfile, ssl_password, ssl_cert_reqs, ssl_check_hostname
         (redis-py's): with `rediss…` only

@@ -62,6 +62,8 @@ _TLS: Parsers = {
 
 _TABLE = OptionTable(broker="redis", own={**_OWN, **_CLIENT, **_SENTINEL}, tls=_TLS, tls_scheme="rediss")
 _DEFAULTS = {"socket_connect_timeout": 10.0, "socket_timeout": 30.0}
+# A client of a cluster asks one node after the other.
+_OF_A_CLUSTER = {"socket_connect_timeout": 5.0, "socket_timeout": 10.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +134,8 @@ class RedisOptions:
             raise OptionError(
                 "redis.reclaim_idle is for the default layout: Laravel's has no claim without deadline"
             )
-        client = {**_DEFAULTS, **values, **tls}
+        defaults = _OF_A_CLUSTER if url.topology == "cluster" else _DEFAULTS
+        client = {**defaults, **values, **tls}
         timeouts = {
             name: min(client[name], _SENTINEL_SECONDS)
             for name in ("socket_connect_timeout", "socket_timeout")
