@@ -86,7 +86,7 @@ redis_cluster = shared(RedisClusterServers)
 redis_sentinels = shared(lambda: RedisSentinelServers("of-the-servers", "of-the-sentinels"))
 redis_server = shared(RedisServer)
 servicebus_server = shared(ServiceBusServer)
-hasty_servicebus_server = shared(lambda: ServiceBusServer(lock_seconds=5.0))
+hasty_servicebus_server = shared(lambda: ServiceBusServer(lock_seconds=8.0))
 """Its locks lapse soon, as if all queues had been created so."""
 
 
@@ -117,4 +117,4 @@ def short_claims(url: str) -> dict[str, str]:
     if binding_class(broker).capabilities.visibility_timeout is None:
         return {}
     # SQS takes no acknowledge after the time, the others do as long as nobody else has claimed.
-    return {"visibilityTimeout": "15s" if url.startswith("sqs") else "2s"}
+    return {"visibilityTimeout": "15s" if url.startswith("sqs") else "4s"}

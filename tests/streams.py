@@ -74,11 +74,16 @@ def run(
 
 
 def started_again(query: Any, start: Callable[[], Any]) -> Any:
-    """The next query, where the last one ended because Spark gives a Python process only ten seconds to start."""
+    """The next query, where Spark could not start the last one."""
     assert not query.isActive, "the query did not end"
-    if "Python worker failed to connect back" not in str(query.exception()):
+    if not could_not_start(query.exception()):
         raise query.exception()
     return start()
+
+
+def could_not_start(error: Exception) -> bool:
+    """Whether a query ended because Spark gives a Python process only ten seconds to start."""
+    return "Python worker failed to connect back" in str(error)
 
 
 def drain(spark: Any, url: str, queue: str, folder: Path, **options: Any) -> list[list[Any]]:

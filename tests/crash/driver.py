@@ -12,12 +12,13 @@ import time
 from typing import Any
 
 import sitecustomize
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from tests.crash.arrivals import SECONDS, Arrivals, readings_in
 from tests.crash.program import session
-from tests.streams import started_again
+from tests.streams import could_not_start, started_again
 
 
 class Query:
@@ -39,7 +40,12 @@ class Query:
         return self._arrivals.complete()
 
     def stop(self) -> None:
-        self._query.awaitTermination(1)
+        """Stop the query; one that Spark could not start has nothing left to read."""
+        try:
+            self._query.awaitTermination(1)
+        except StreamingQueryException as error:
+            if not could_not_start(error):
+                raise
         self._query.stop()
 
     def _started(self) -> StreamingQuery:
