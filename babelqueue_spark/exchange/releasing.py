@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import BaseBinding
-from babelqueue_spark.bindings.batches import HEADERS
+from babelqueue_spark.bindings.batches import HEADERS, outgoing
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.envelope.columns import META_TYPE, TIMESTAMP
 from babelqueue_spark.errors import BabelQueueError, BrokerError, MessageTooLargeError, QueueNotFoundError
@@ -25,6 +25,8 @@ from babelqueue_spark.rows.writing import to_messages
 logger = logging.getLogger(__name__)
 
 _NO_LIMIT = 1 << 62
+_NO_IDS = IdSource("")
+"""Each row has its ids already."""
 _NO_QUEUE = "it names no queue: give the release the option 'queue', or the message a column 'queue'"
 
 Errors = dict[int, str]
@@ -77,13 +79,11 @@ def _release_chunk(
     table: ScheduleTable, chunk: Chunk, jobs: Sequence[Job], options: Options, binding: BaseBinding
 ) -> Errors:
     """Publish a chunk and drop it; returns the errors of those of its jobs that stay."""
+    publisher = _Publisher(chunk, options, binding)
     errors: Errors = {}
     try:
         for queue, its in _by_queue(jobs, options).items():
-            if queue is None:
-                errors |= {job.number: _NO_QUEUE for job in its}
-            else:
-                errors |= _publish(its, queue, chunk, options, binding)
+            errors |= _for_all(its, _NO_QUEUE) if queue is None else publisher.publish(its, queue)
     except BabelQueueError:
         table.give_up(chunk)
         raise
@@ -105,58 +105,67 @@ def _default_queue(options: Options) -> str | None:
     return options.queue[0] if options.queue else None
 
 
-def _publish(jobs: Sequence[Job], queue: str, chunk: Chunk, options: Options, binding: BaseBinding) -> Errors:
-    """Publish jobs to a queue, all at once; those that the broker cannot carry are left out."""
-    rows = _rows(jobs, queue, chunk)
-    try:
-        encoded, errors = _encoded(rows, options, binding), dict[int, str]()
-    except BrokerError:
-        raise
-    except BabelQueueError:
-        errors = _invalid(jobs, rows, options, binding)
-        valid = [row for row, job in enumerate(jobs) if job.number not in errors]
-        jobs = [jobs[row] for row in valid]
-        if not valid:
-            return errors
-        encoded = _encoded(rows.take(pa.array(valid)), options, binding)
-    try:
-        publish(binding, queue, encoded, keys=IdSource(chunk.name, chunk.writer))
-    except QueueNotFoundError as error:
-        return errors | {job.number: error.text for job in jobs}
-    except MessageTooLargeError:
-        return errors | _publish_singly(jobs, queue, encoded, chunk, binding)
-    return errors
+def _for_all(jobs: Sequence[Job], error: str) -> Errors:
+    return {job.number: error for job in jobs}
 
 
-def _publish_singly(
-    jobs: Sequence[Job], queue: str, encoded: pa.RecordBatch, chunk: Chunk, binding: BaseBinding
-) -> Errors:
-    errors: Errors = {}
-    for row, job in enumerate(jobs):
-        keys = IdSource(f"{chunk.name} {job.number}")
+@dataclass(frozen=True)
+class _Publisher:
+    """Publishes the jobs of a chunk, the same messages at each try, under the same idempotency keys."""
+
+    chunk: Chunk
+    options: Options
+    binding: BaseBinding
+
+    def publish(self, jobs: Sequence[Job], queue: str) -> Errors:
+        """Publish jobs to a queue, all at once; those that the broker cannot carry are left out."""
+        rows = _rows(jobs, queue, self.chunk)
+        errors: Errors = {}
+        messages, invalid = self._encoded(rows)
+        if invalid:
+            errors = self._invalid(jobs, rows)
+            valid = [row for row, job in enumerate(jobs) if job.number not in errors]
+            if not valid:
+                return errors
+            jobs = [jobs[row] for row in valid]
+            messages, _ = self._encoded(rows.take(pa.array(valid)))
         try:
-            publish(binding, queue, encoded.slice(row, 1), keys=keys)
-        except MessageTooLargeError as error:
-            errors[job.number] = error.text
-    return errors
+            publish(self.binding, queue, messages, keys=self._keys())
+        except QueueNotFoundError as error:
+            return errors | _for_all(jobs, error.text)
+        except MessageTooLargeError:
+            return errors | self._publish_singly(jobs, queue, messages)
+        return errors
 
+    def _publish_singly(self, jobs: Sequence[Job], queue: str, messages: pa.RecordBatch) -> Errors:
+        errors: Errors = {}
+        for row, job in enumerate(jobs):
+            try:
+                publish(self.binding, queue, messages.slice(row, 1), keys=self._keys(job))
+            except MessageTooLargeError as error:
+                errors[job.number] = error.text
+        return errors
 
-def _invalid(jobs: Sequence[Job], rows: pa.RecordBatch, options: Options, binding: BaseBinding) -> Errors:
-    errors: Errors = {}
-    for row, job in enumerate(jobs):
+    def _keys(self, alone: Job | None = None) -> IdSource:
+        """Names the idempotency keys: the chunk's, or those of a job that goes alone."""
+        if alone is None:
+            return IdSource(self.chunk.name, self.chunk.writer)
+        return IdSource(f"{self.chunk.name} {alone.number}")
+
+    def _invalid(self, jobs: Sequence[Job], rows: pa.RecordBatch) -> Errors:
+        """Why the broker cannot carry some of the rows, one by one."""
+        found = ((job, self._encoded(rows.slice(row, 1))[1]) for row, job in enumerate(jobs))
+        return {job.number: invalid for job, invalid in found if invalid}
+
+    def _encoded(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, str]:
+        """The rows, all of one queue, as messages; or none, and why the broker cannot carry them."""
         try:
-            _encoded(rows.slice(row, 1), options, binding)
+            [messages] = to_messages(rows, 0, _NO_IDS, self.options, self.binding).values()
         except BrokerError:
             raise
         except BabelQueueError as error:
-            errors[job.number] = error.text
-    return errors
-
-
-def _encoded(rows: pa.RecordBatch, options: Options, binding: BaseBinding) -> pa.RecordBatch:
-    """The rows, all of one queue, as messages; each has its id and trace already."""
-    [messages] = to_messages(rows, 0, IdSource(""), options, binding).values()
-    return messages
+            return outgoing(0), error.text
+        return messages, ""
 
 
 def _rows(jobs: Sequence[Job], queue: str, chunk: Chunk) -> pa.RecordBatch:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Connection,
     Index,
     Integer,
@@ -19,9 +20,11 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    and_,
     bindparam,
     delete,
     insert,
+    or_,
     select,
     update,
 )
@@ -221,17 +224,43 @@ class ScheduleTable:
         now: int,
         longest: Callable[[str | None], int],
     ) -> list[int]:
+        """Rows to claim: what is due, and up to `last` what its queue can delay for the rest of its time."""
         jobs = self._jobs
         size = self._client.dialect.size(jobs.c.body)
+        claimable = or_(jobs.c.due_at <= due, *self._early(connection, due, last, now, longest))
         found = connection.execute(
             select(jobs.c.id, jobs.c.due_at, jobs.c.queue, size)
-            .where(jobs.c.chunk == _WAITING, jobs.c.due_at <= last)
+            .where(jobs.c.chunk == _WAITING, jobs.c.due_at <= last, claimable)
             .order_by(jobs.c.due_at, jobs.c.id)
             .limit(limit)
             .with_for_update(skip_locked=True)
         ).all()
+        # Some databases take names for one that differ in case.
         ready = [row for row in found if row[1] <= due or row[1] - now <= longest(row[2])]
         return [row[0] for row in ready[: fitting((row[3] for row in ready), _CHUNK_BYTES)]]
+
+    def _early(
+        self,
+        connection: Connection,
+        due: int,
+        last: int,
+        now: int,
+        longest: Callable[[str | None], int],
+    ) -> Iterator[ColumnElement[bool]]:
+        """Conditions of jobs that are not due, and that their queues can delay until they are."""
+        if last <= due:
+            return
+        jobs = self._jobs
+        waiting = jobs.c.chunk == _WAITING, jobs.c.due_at > due, jobs.c.due_at <= last
+        queues: dict[int, list[str | None]] = {}
+        for queue in connection.scalars(select(jobs.c.queue).where(*waiting).distinct()):
+            queues.setdefault(min(last, now + longest(queue)), []).append(queue)
+        for until, its in queues.items():
+            if until <= due:
+                continue
+            named = [jobs.c.queue.in_(part) for part in _parts([each for each in its if each is not None])]
+            unnamed = [jobs.c.queue.is_(None)] if None in its else []
+            yield and_(jobs.c.due_at <= until, or_(*named, *unnamed))
 
     def take_over(self) -> Chunk | None:
         """Claim a chunk whose release has died or failed, as it stands; None where there is none."""

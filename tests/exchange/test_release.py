@@ -140,6 +140,22 @@ def test_what_the_broker_cannot_delay_waits_in_the_schedule(
     assert [row["state"] for row in waiting(schedule)] == ["waiting"]
 
 
+@pytest.mark.parametrize("schedule", DATABASES, indirect=True)
+def test_jobs_that_no_broker_delays_stand_in_no_others_way(schedule: Schedule) -> None:
+    """More of them than a chunk holds, and all before what can be delayed."""
+    store(schedule, range(1_500), queues=["orders.fifo"], due_in=20)
+    store(schedule, [2_000], queues=["mails"], due_in=40)
+    store(schedule, [2_001], due_in=40)
+    store(schedule, [2_002], queues=["mails"], due_in=50)
+    longest = {"orders.fifo": 0, "mails": 45_000_000, None: 900_000_000}
+    asked = {"until": None, "ahead": 60_000_000, "limit": 1_000, "longest": longest.__getitem__}
+    with closing(table_of(schedule)) as table:
+        chunk = table.claim("early", **asked)
+        assert chunk is not None
+        assert [job.job_id for job in table.jobs_of(chunk)] == ["job-2000", "job-2001"]
+        assert table.claim("early", **asked) is None
+
+
 def test_a_message_that_names_no_queue_fails_and_stays(schedule: Schedule, sqlite: str) -> None:
     store(schedule, [0, 2])
     store(schedule, [1, 3], queues=["", "orders"])
