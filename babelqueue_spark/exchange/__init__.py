@@ -12,15 +12,18 @@ from babelqueue_spark.exchange.stream_ids import StreamId
 from babelqueue_spark.packages import brought_by
 
 if TYPE_CHECKING:
-    from babelqueue_spark.exchange.event_store import Cursor, EventStore, Slice
+    from babelqueue_spark.exchange.event_store import Cursor, Description, EventStore, Slice
     from babelqueue_spark.exchange.releasing import Released
+    from babelqueue_spark.exchange.replaying import Replayed
     from babelqueue_spark.exchange.schedule import Schedule
 
 __all__ = [
     "Cursor",
+    "Description",
     "EventStore",
     "Exchange",
     "Released",
+    "Replayed",
     "Schedule",
     "Slice",
     "Stages",
@@ -33,8 +36,10 @@ _SCHEDULE = ("schedule", "sql", "sqlalchemy")
 _EVENTS = ("event_store", "events", "deltalake")
 _OF_EXTRAS = {
     "Cursor": _EVENTS,
+    "Description": _EVENTS,
     "EventStore": _EVENTS,
     "Released": _SCHEDULE,
+    "Replayed": _EVENTS,
     "Schedule": _SCHEDULE,
     "Slice": _EVENTS,
 }

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import partial, reduce
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from babelqueue_spark.envelope import decode
 from babelqueue_spark.envelope.columns import TIMESTAMP
-from babelqueue_spark.errors import BabelQueueError, EventConflictError, EventStoreError
-from babelqueue_spark.exchange.event_table import COLUMNS, ORDER, SCHEMA, EventFile, EventTable, paths_with
+from babelqueue_spark.errors import EventConflictError, EventStoreError
+from babelqueue_spark.exchange.event_rows import FILES, STREAM, events_of, write_rows
+from babelqueue_spark.exchange.event_table import COLUMNS, SCHEMA, EventFile, EventTable, files_with
 from babelqueue_spark.exchange.following import EventDataSource
+from babelqueue_spark.exchange.replaying import Replay, Replayed
+from babelqueue_spark.exchange.routing import Pairs
 from babelqueue_spark.exchange.stream_ids import StreamId
-from babelqueue_spark.rows.bodies import blocks_of, bodies, column_of
-from babelqueue_spark.rows.ids import IdSource
 
-_FILES = "path STRING, size BIGINT, events BIGINT, stats STRING"
-_FILES_ARROW = pa.schema(
-    [("path", pa.string()), ("size", pa.int64()), ("events", pa.int64()), ("stats", pa.string())]
-)
-_MICROSECOND = timedelta(microseconds=1)
 _ATTEMPTS = 20
-_STREAM = "_stream"
 
 
 @dataclass(frozen=True, order=True)
@@ -68,6 +59,23 @@ class Slice:
         return _cursor(self.events.slice(len(self.events) - 1)) if len(self.events) else None
 
 
+@dataclass(frozen=True)
+class Description:
+    """What an event store holds.
+
+    Attributes:
+        version: the newest one of its table.
+        streams, events, files: how many there are.
+        size: of the files, in bytes.
+    """
+
+    version: int
+    streams: int
+    events: int
+    files: int
+    size: int
+
+
 class EventStore:
     """Events in streams, ordered by time and id, in a Delta table that is made where it is missing.
 
@@ -79,6 +87,28 @@ class EventStore:
 
     def __init__(self, location: str, options: Mapping[str, str] | None = None) -> None:
         self._table = EventTable(str(location), dict(options or {}))
+
+    def exists(self) -> bool:
+        """Whether the table was made."""
+        return self._table.exists()
+
+    def create(self) -> None:
+        """Make the table where it is missing; all that reads or writes does so too."""
+        self._table.opened()
+
+    def describe(self) -> Description:
+        """What it holds. Reads the files that hold several streams."""
+        table = self._table.opened()
+        streams, events, size = set[str](), 0, 0
+        files = files_with(table, None, (None, None)).to_pylist()
+        for file in files:
+            names, found = [file["first_stream"]], file["events"]
+            if found is None or names != [file["last_stream"]]:
+                each = self._table.streams(file["path"])
+                names, found = each.unique().to_pylist(), len(each)
+            streams.update(names)
+            events, size = events + found, size + file["size"]
+        return Description(table.version(), len(streams), events, len(files), size)
 
     def append(
         self, frame: DataFrame, stream: StreamId | str | Column, txn: tuple[str, int] | None = None
@@ -100,9 +130,9 @@ class EventStore:
         if self._table.has(self._table.opened(), txn):
             return 0
         column = stream if isinstance(stream, Column) else F.lit(str(_parsed(stream)))
-        rows = frame.withColumn(_STREAM, column.cast("string"))
+        rows = frame.withColumn(STREAM, column.cast("string"))
         source = " ".join(map(str, txn)) if txn else uuid.uuid4().hex
-        found = rows.mapInArrow(partial(_write, self._table, source), _FILES).collect()
+        found = rows.mapInArrow(partial(write_rows, self._table, source), FILES).collect()
         files = [EventFile(*row) for row in found]
         if not (files or txn) or not self._table.commit(files, txn):
             return 0
@@ -141,9 +171,10 @@ class EventStore:
                     f"{'with ' + expected if expected else 'before its first event'}: read what is new, and "
                     "decide again"
                 )
-            rows = _events_of(stream, events, last)
+            rows = events_of(stream, events, last.occurred_at if last else None)
             ids: list[str] = rows["event_id"].to_pylist()
-            if self._table.append_at(table, rows) or self.get(stream, ids[0]) is not None:
+            file = self._table.write(rows)
+            if self._table.commit_at(table, [file]) or self.get(stream, ids[0]) is not None:
                 return ids
         raise EventStoreError(
             f"event store {self._table.location}: {_ATTEMPTS} attempts met other writers: append, or put less"
@@ -172,7 +203,7 @@ class EventStore:
         """One event of a stream as a dict of the columns of a slice; None where it has no such event."""
         stream = str(_parsed(stream))
         wanted = (pc.field("stream") == stream) & (pc.field("event_id") == event_id)
-        found = self._read(self._table.opened(), stream, (None, None), wanted)
+        found = self._table.first(self._table.opened(), stream, (None, None), wanted, 1)
         return found.to_pylist()[0] if len(found) else None
 
     def delete(self, stream: StreamId | str, event_id: str) -> bool:
@@ -200,7 +231,7 @@ class EventStore:
         """
         table = self._table.opened(as_of)
         name = None if stream is None else str(_parsed(stream))
-        paths = paths_with(table, name, (since, until))
+        paths = files_with(table, name, (since, until))["path"].to_pylist()
         if not paths:
             return spark.createDataFrame([], COLUMNS)
         wanted = _wanted(name, since, until)
@@ -225,6 +256,73 @@ class EventStore:
             .load()
         )
 
+    def tail(self, stream: StreamId | str | None = None, count: int = 10) -> Iterator[pa.Table]:
+        """The last events, in the order of time; then, at each step, what was appended since the one before.
+
+        Without Spark, and without an end.
+
+        Args:
+            stream: of this stream; None = of all.
+            count: most events of the first step.
+        """
+        name = None if stream is None else str(_parsed(stream))
+        wanted = _wanted(name, None, None)
+        table = self._table.opened()
+        version = table.version()
+        last = self._table.first(table, name, (None, None), wanted, count, forward=False)
+        yield last.take(pa.array(range(len(last))[::-1], pa.int64()))
+        while True:
+            newest = self._table.version()
+            added = pa.Table.from_batches(self._table.added(version + 1, newest), SCHEMA)
+            version = newest
+            yield added if wanted is None else added.filter(wanted)
+
+    def replay(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, Any],
+        routes: Pairs | None = None,
+        *,
+        stream: StreamId | str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        txn: str | None = None,
+        bypass: bool = True,
+        dry_run: bool = False,
+    ) -> Replayed:
+        """Publish events again, those of a stream in their order, with the `meta.id` and trace they have.
+
+        On brokers with keys, the key is the stream. What detects duplicates may drop an event that was
+        published a short time ago.
+
+        Args:
+            spark: a session, also of Spark Connect.
+            options: those of a write.
+            routes: URN patterns and queues, as of an `Exchange`; each event goes to all that match. None = to
+                the option `queue`.
+            stream: of this stream; None = of all.
+            since, until: that occurred after this time, and before that one.
+            txn: a name. A repeat with the same name and arguments replays the store as it was at the first
+                time, and publishes what is missing, on brokers that keep idempotency keys. The table
+                remembers the name. None = a repeat publishes all again.
+            bypass: mark messages with the header `bq-replay-bypass`, which asks handlers for no effects
+                outside.
+            dry_run: publish nothing.
+
+        Raises:
+            OptionError: an option or a route is invalid, or the broker keeps no headers for `bypass`.
+            BrokerError: the broker failed; a repeat continues.
+        """
+        replay = Replay(options, routes, bypass=bypass)
+        application = None if txn is None else f"replay {txn}"
+        version = self._table.version(application, pin=not dry_run)
+        events = self.events(spark, stream, since, until, as_of=version)
+        counts = replay.counts(events)
+        if not dry_run:
+            replay.publish(events, None if application is None else (application, version))
+        unrouted = counts.pop(None, 0)
+        return Replayed(version, dict(sorted(counts.items())), unrouted)  # type: ignore[arg-type]
+
     def _slice(
         self, table: Any, stream: StreamId, since: Cursor | datetime | None, count: int, *, forward: bool
     ) -> Slice:
@@ -232,14 +330,9 @@ class EventStore:
         wanted = pc.field("stream") == str(stream)
         if since is not None:
             wanted &= _behind(since, forward=forward)
-        found = self._read(table, str(stream), (at, None) if forward else (None, at), wanted)
-        order = [(name, "ascending" if forward else "descending") for name, _ in ORDER]
-        found = found.sort_by(order)
+        bounds = (at, None) if forward else (None, at)
+        found = self._table.first(table, str(stream), bounds, wanted, count + 1, forward=forward)
         return Slice(stream, found.slice(0, count), has_more=len(found) > count)
-
-    def _read(self, table: Any, stream: str, bounds: tuple[Any, Any], wanted: pc.Expression) -> pa.Table:
-        tables = list(self._table.read(paths_with(table, stream, bounds), wanted))
-        return pa.concat_tables([SCHEMA.empty_table(), *tables])
 
 
 def _parsed(stream: StreamId | str) -> StreamId:
@@ -279,60 +372,3 @@ def _read_files(
     for batch in batches:
         for events in table.read(batch.column("path").to_pylist(), wanted):
             yield from events.to_batches()
-
-
-def _write(table: EventTable, source: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write the rows of a partition as one file, and tell of it."""
-    context = TaskContext.get()
-    assert context is not None, "events are written inside a Spark task"
-    ids, row, parts = IdSource(f"{source} {context.partitionId()}"), 0, []
-    for batch in batches:
-        parts.append(_stored(batch, row, ids))
-        row += batch.num_rows
-    events = pa.concat_tables([SCHEMA.empty_table(), *parts])
-    if len(events):
-        file = table.write(events)
-        yield pa.RecordBatch.from_pylist([vars(file)], schema=_FILES_ARROW)
-
-
-def _stored(rows: pa.RecordBatch, first_row: int, ids: IdSource) -> pa.Table:
-    """Rows with a column `_STREAM` as they are stored."""
-    streams = rows.column(rows.schema.get_field_index(_STREAM)).cast(pa.string())
-    for text in streams.unique().to_pylist():
-        StreamId.parse(text or "")
-    body = column_of(rows, "body")
-    if body is None:
-        queues = column_of(rows, "queue")
-        given = streams if queues is None else pc.coalesce(queues.cast(pa.string()), streams)
-        body = bodies(rows.drop_columns([_STREAM]), blocks_of(rows), given, first_row, ids)
-    envelopes = decode(body.cast(pa.binary()))
-    errors = envelopes.column("error")
-    if errors.null_count < len(errors):
-        row = pc.indices_nonzero(errors.is_valid())[0].as_py()
-        reason = errors[row].as_py()
-        raise BabelQueueError(
-            f"row {first_row + row} is not an event (its body has the error {reason}): leave it out"
-        )
-    meta = envelopes.column("meta")
-    columns = [streams, *(pc.struct_field(meta, name) for name in ("created_at", "id"))]
-    return pa.Table.from_arrays([*columns, envelopes.column("job"), body.cast(pa.binary())], schema=SCHEMA)
-
-
-def _events_of(stream: StreamId, events: Sequence[Mapping[str, Any]], last: Cursor | None) -> pa.Table:
-    """Events as they are stored: now, in their order, and later than the last one."""
-    texts = [_text(event.get("data")) for event in events]
-    columns = {
-        "job": pa.array([event.get("job") for event in events], pa.string()),
-        "data": pa.array(texts, pa.string()),
-        "trace_id": pa.array([event.get("trace_id") for event in events], pa.string()),
-        _STREAM: pa.repeat(str(stream), len(events)),
-    }
-    rows = _stored(pa.RecordBatch.from_pydict(columns), 0, IdSource(uuid.uuid4().hex))
-    now = datetime.fromtimestamp(time.time(), UTC)
-    first = now if last is None else max(now, last.occurred_at + _MICROSECOND)
-    times = pa.array([first + number * _MICROSECOND for number in range(len(events))], TIMESTAMP)
-    return rows.set_column(1, SCHEMA.field("occurred_at"), times)
-
-
-def _text(data: Any) -> str:
-    return data if isinstance(data, str) else msgspec.json.encode(data).decode()

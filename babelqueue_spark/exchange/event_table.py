@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,15 @@ COLUMNS = "stream STRING, occurred_at TIMESTAMP, event_id STRING, job STRING, bo
 ORDER = [("stream", "ascending"), ("occurred_at", "ascending"), ("event_id", "ascending")]
 _CHANGE = "_change_type"
 _CHANGES = SCHEMA.append(pa.field(_CHANGE, pa.string()))
+_OF_FILES = {
+    "path": "path",
+    "size_bytes": "size",
+    "num_records": "events",
+    "min.stream": "first_stream",
+    "max.stream": "last_stream",
+    "min.occurred_at": "low",
+    "max.occurred_at": "high",
+}
 _BOUNDED = ("stream", "occurred_at", "event_id", "job")
 _PROPERTIES = {"delta.enableChangeDataFeed": "true"}
 """So that what a version added can be read, whatever has been done to its files since."""
@@ -70,16 +79,22 @@ class EventTable:
         """The table as it is now, or was: made where it is missing."""
         with self.explained():
             if version is None:
-                return DeltaTable.create(
-                    self.location,
-                    schema=deltalake.Schema.from_arrow(SCHEMA),
-                    mode="ignore",
-                    configuration=_PROPERTIES,
-                    storage_options=self._storage,
-                )
+                return self._created()
             table = DeltaTable(self.location, storage_options=self._storage)
             table.load_as_version(version)
             return table
+
+    def _created(self) -> DeltaTable:
+        try:
+            return DeltaTable.create(
+                self.location,
+                schema=deltalake.Schema.from_arrow(SCHEMA),
+                mode="ignore",
+                configuration=_PROPERTIES,
+                storage_options=self._storage,
+            )
+        except CommitFailedError:  # of several who make it at once, another was first
+            return DeltaTable(self.location, storage_options=self._storage)
 
     def write(self, events: pa.Table) -> EventFile:
         """Write a file of events, sorted; no reader sees it before it is committed."""
@@ -112,23 +127,47 @@ class EventTable:
             raise self._error(error) from None
         return True
 
-    def append_at(self, table: DeltaTable, events: pa.Table) -> bool:
-        """Append events to the table as it was opened; False where it is not the same any more.
+    def commit_at(
+        self, table: DeltaTable, files: Iterable[EventFile], transaction: tuple[str, int] | None = None
+    ) -> bool:
+        """Make files part of the table as it was opened; False where it is not the same any more.
 
-        Where the answer of a commit was lost, False may also say that the events are in the table.
+        Where the answer of a commit was lost, False may also say that all that is in the table.
 
         Raises:
             EventStoreError: the table cannot be written.
         """
-        file = self.write(events)
         version = table.version()  # a commit that fails may update it
+        transactions = [Transaction(*transaction)] if transaction else None
         try:
-            _commit(table, [file], CommitProperties(max_commit_retries=0))
+            _commit(table, files, CommitProperties(max_commit_retries=0, app_transactions=transactions))
         except (DeltaError, OSError) as error:
             if self.opened().version() == version:
                 raise self._error(error) from None
             return False
         return True
+
+    def version(self, application: str | None = None, *, pin: bool = False) -> int:
+        """The newest version; for an application, that which it has pinned, or pins now if it shall.
+
+        The table remembers it, as a transaction of the application's.
+
+        Raises:
+            EventStoreError: the table cannot be read, or written.
+        """
+        while True:
+            table = self.opened()
+            version = table.version()
+            known = None if application is None else table.transaction_version(application)
+            if known is not None:
+                return known
+            if application is None or not pin or self.commit_at(table, [], (application, version)):
+                return version
+
+    def exists(self) -> bool:
+        """Whether the table was made."""
+        with self.explained():
+            return DeltaTable.is_deltatable(self.location, storage_options=self._storage)
 
     @staticmethod
     def has(table: DeltaTable, transaction: tuple[str, int] | None) -> bool:
@@ -144,6 +183,47 @@ class EventTable:
         with self.explained():
             for path in paths:
                 yield pq.read_table(self._source(path), schema=SCHEMA, filters=wanted)
+
+    def first(
+        self,
+        table: DeltaTable,
+        stream: str | None,
+        bounds: tuple[Any, Any],
+        wanted: pc.Expression | None,
+        count: int,
+        *,
+        forward: bool = True,
+    ) -> pa.Table:
+        """The first events that an expression is true of, in the order of time, or backwards.
+
+        Args:
+            table: as it was opened.
+            stream, bounds: what the expression says, for `files_with`.
+            wanted: the expression; None = all.
+            count: most events.
+            forward: in the order of time, or backwards.
+        """
+        direction = "ascending" if forward else "descending"
+        order = [(name, direction) for name in ("occurred_at", "event_id", "stream")]
+        files = files_with(table, stream, bounds)
+        edge = "low" if forward else "high"
+        files = files.take(pc.array_sort_indices(files[edge], order=direction, null_placement="at_start"))
+        found = SCHEMA.empty_table()
+        if not count:
+            return found
+        for path, reaches in zip(files["path"].to_pylist(), files[edge].to_pylist(), strict=True):
+            if len(found) == count and reaches is not None:
+                last = found["occurred_at"][-1].as_py()
+                if last < reaches if forward else last > reaches:
+                    break
+            [events] = self.read([path], wanted)
+            found = pa.concat_tables([found, events]).sort_by(order).slice(0, count)
+        return found
+
+    def streams(self, path: str) -> pa.ChunkedArray:
+        """The stream of each event in a file."""
+        with self.explained():
+            return pq.read_table(self._source(path), columns=["stream"])["stream"]
 
     def added(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """What the versions from `first` to `last` added, version by version."""
@@ -196,22 +276,33 @@ def _commit(table: DeltaTable, files: Iterable[EventFile], properties: CommitPro
     )
 
 
-def paths_with(table: DeltaTable, stream: str | None, bounds: tuple[Any, Any]) -> Sequence[str]:
-    """The files that may hold events of a stream (None = any) between two times (None = no bound)."""
+def files_with(table: DeltaTable, stream: str | None, bounds: tuple[Any, Any]) -> pa.Table:
+    """The files that may hold events of a stream (None = any) between two times (None = no bound).
+
+    Returns:
+        `path`, `size` in bytes, `events`, and of what the file holds the first and the last stream
+        (`first_stream`, `last_stream`) and time (`low`, `high`); null where the table does not say.
+    """
     found = pa.table(table.get_add_actions(flatten=True))
+    found = found.select([*_OF_FILES]).rename_columns([*_OF_FILES.values()])
+    found = found.set_column(found.schema.get_field_index("high"), "high", _not_cut(found["high"]))
     wanted = pa.repeat(pa.scalar(True), found.num_rows)
     since, until = bounds
     for name, value, keeps in (
-        ("min.stream", stream, pc.less_equal),
-        ("max.stream", stream, pc.greater_equal),
-        ("max.occurred_at", since, pc.greater_equal),
-        ("min.occurred_at", until, pc.less_equal),
+        ("first_stream", stream, pc.less_equal),
+        ("last_stream", stream, pc.greater_equal),
+        ("high", since, pc.greater_equal),
+        ("low", until, pc.less_equal),
     ):
         if value is not None and found.num_rows:
             column = found.column(name)
             wanted = pc.and_(wanted, pc.fill_null(keeps(column, pa.scalar(value, column.type)), True))
-    paths: list[str] = found.column("path").filter(wanted).to_pylist()
-    return paths
+    return found.filter(wanted)
+
+
+def _not_cut(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Ends of files: writers of Delta, such as `optimize`, cut their microseconds off."""
+    return pc.add(times, pa.scalar(timedelta(microseconds=999), pa.duration("us")))
 
 
 def _stats(events: pa.Table) -> str:

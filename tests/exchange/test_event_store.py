@@ -125,6 +125,31 @@ class TestSlices:
         assert numbers(store, since=times[3], forward=False) == [2, 1, 0]
         assert numbers(store, forward=False, count=2) == [4, 3]
 
+    def test_files_that_cannot_hold_the_next_events_are_not_read(
+        self, store: EventStore, tmp_path: Path
+    ) -> None:
+        for number in range(6):
+            store.put(STREAM, [{"job": CREATED, "data": {"n": number}}])
+        first, *_, last = sorted(tmp_path.glob("events/*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+        first.rename(tmp_path / "away")
+        assert numbers(store, forward=False, count=2) == [5, 4]
+        store.put(STREAM, [{"job": CREATED, "data": {"n": 6}}])
+        (tmp_path / "away").rename(first)
+        last.unlink()
+        assert numbers(store, count=2) == [0, 1]
+        with pytest.raises(EventStoreError):
+            numbers(store, count=6)
+
+    def test_a_table_whose_files_were_rewritten(self, spark: Any, store: EventStore, tmp_path: Path) -> None:
+        """Delta's `optimize` cuts the microseconds of the times that it says a file ends with."""
+        for number in range(2):
+            store.put(STREAM, [{"job": CREATED, "data": {"n": 3 * number + n}} for n in range(3)])
+        times = store.slice(STREAM).events["occurred_at"].to_pylist()
+        DeltaTable(str(tmp_path / "events")).optimize.compact()
+        assert numbers(store, since=times[4]) == [5]
+        assert numbers(store, since=times[5], forward=False) == [4, 3, 2, 1, 0]
+        assert store.events(spark, STREAM, since=times[4]).count() == 1
+
     def test_streams_are_apart(self, store: EventStore) -> None:
         store.put("acme:a", [{"job": CREATED, "data": {"n": 1}}])
         store.put("acme:a:b", [{"job": CREATED, "data": {"n": 2}}])

@@ -1,0 +1,87 @@
+"""Rows of a DataFrame, or events of a process, as an event store keeps them."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from babelqueue_spark.envelope import decode
+from babelqueue_spark.envelope.columns import TIMESTAMP
+from babelqueue_spark.errors import BabelQueueError
+from babelqueue_spark.exchange.event_table import SCHEMA, EventTable
+from babelqueue_spark.exchange.stream_ids import StreamId
+from babelqueue_spark.rows.bodies import blocks_of, bodies, column_of
+from babelqueue_spark.rows.ids import IdSource
+
+FILES = "path STRING, size BIGINT, events BIGINT, stats STRING"
+STREAM = "_stream"
+"""The column with the stream of each row."""
+_FILES_ARROW = pa.schema(
+    [("path", pa.string()), ("size", pa.int64()), ("events", pa.int64()), ("stats", pa.string())]
+)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def write_rows(table: EventTable, source: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write the rows of a partition as one file, and tell of it."""
+    context = TaskContext.get()
+    assert context is not None, "events are written inside a Spark task"
+    ids, row, parts = IdSource(f"{source} {context.partitionId()}"), 0, []
+    for batch in batches:
+        parts.append(_stored(batch, row, ids))
+        row += batch.num_rows
+    events = pa.concat_tables([SCHEMA.empty_table(), *parts])
+    if len(events):
+        file = table.write(events)
+        yield pa.RecordBatch.from_pylist([vars(file)], schema=_FILES_ARROW)
+
+
+def _stored(rows: pa.RecordBatch, first_row: int, ids: IdSource) -> pa.Table:
+    """Rows with a column `STREAM` as they are stored."""
+    streams = rows.column(rows.schema.get_field_index(STREAM)).cast(pa.string())
+    for text in streams.unique().to_pylist():
+        StreamId.parse(text or "")
+    body = column_of(rows, "body")
+    if body is None:
+        queues = column_of(rows, "queue")
+        given = streams if queues is None else pc.coalesce(queues.cast(pa.string()), streams)
+        body = bodies(rows.drop_columns([STREAM]), blocks_of(rows), given, first_row, ids)
+    envelopes = decode(body.cast(pa.binary()))
+    errors = envelopes.column("error")
+    if errors.null_count < len(errors):
+        row = pc.indices_nonzero(errors.is_valid())[0].as_py()
+        reason = errors[row].as_py()
+        raise BabelQueueError(
+            f"row {first_row + row} is not an event (its body has the error {reason}): leave it out"
+        )
+    meta = envelopes.column("meta")
+    columns = [streams, *(pc.struct_field(meta, name) for name in ("created_at", "id"))]
+    return pa.Table.from_arrays([*columns, envelopes.column("job"), body.cast(pa.binary())], schema=SCHEMA)
+
+
+def events_of(stream: StreamId, events: Sequence[Mapping[str, Any]], last: datetime | None) -> pa.Table:
+    """Events as they are stored: now, in their order, and later than the last one."""
+    texts = [_text(event.get("data")) for event in events]
+    columns = {
+        "job": pa.array([event.get("job") for event in events], pa.string()),
+        "data": pa.array(texts, pa.string()),
+        "trace_id": pa.array([event.get("trace_id") for event in events], pa.string()),
+        STREAM: pa.repeat(str(stream), len(events)),
+    }
+    rows = _stored(pa.RecordBatch.from_pydict(columns), 0, IdSource(uuid.uuid4().hex))
+    now = datetime.fromtimestamp(time.time(), UTC)
+    first = now if last is None else max(now, last + _MICROSECOND)
+    times = pa.array([first + number * _MICROSECOND for number in range(len(events))], TIMESTAMP)
+    return rows.set_column(1, SCHEMA.field("occurred_at"), times)
+
+
+def _text(data: Any) -> str:
+    return data if isinstance(data, str) else msgspec.json.encode(data).decode()
