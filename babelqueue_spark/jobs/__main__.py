@@ -10,6 +10,7 @@ Jobs:
     dead-letters  what is in a dead-letter queue, and why: a table, a page, JSON
     redrive       dead letters back to where they came from
     release       the messages of a schedule that are due; what waits; cancel
+    events        an event store: make it, describe, export, follow and replay it
     recover       claims of readers that died on Redis, back to their queue
     tail          the messages of a queue as they come, without consuming them
     bench         messages a second into a queue of a broker, and out of it
@@ -39,6 +40,7 @@ JOBS = (
     "dead-letters",
     "redrive",
     "release",
+    "events",
     "recover",
     "tail",
     "bench",

@@ -1,14 +1,18 @@
-"""Releases that are killed: nothing is lost, and on brokers that keep idempotency keys nothing is repeated."""
+"""Releases and replays that are killed: nothing is lost, and on brokers that keep idempotency keys nothing is repeated."""
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from babelqueue_spark.exchange import Schedule
+from babelqueue_spark.exchange import EventStore, Schedule
 from tests.brokers import url_of
 from tests.exchange.schedules import POINTS, killed_at, messages, numbers_in, store, waiting
 
@@ -45,6 +49,45 @@ def test_without_idempotency_keys_a_repeat_has_the_same_ids(
     found = messages(rabbitmq_server.url, queue)
     assert len(found) == 10
     assert found[:5] == found[5:]
+
+
+def replay(location: Path, url: str, queue: str, **environment: str) -> int:
+    """Exit code of the job in a session of its own."""
+    options = ["--url", url, "--queue", queue, "--txn", "again", "--no-bypass"]
+    return subprocess.run(
+        [sys.executable, "-m", "babelqueue_spark.jobs", "events", "replay", str(location), *options],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent / "inject"), *sys.path]),
+            "PYSPARK_SUBMIT_ARGS": "--master local[1] --conf spark.ui.enabled=false pyspark-shell",
+            **environment,
+        },
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        timeout=200,
+        check=False,
+    ).returncode
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("broker", ["sqlite", "redis"])
+def test_a_killed_replay_and_its_repetition_publish_each_event_once(
+    broker: str, request: pytest.FixtureRequest, tmp_path: Path, queue: str
+) -> None:
+    store, url = EventStore(str(tmp_path / "events")), url_of(broker, request, tmp_path)
+    streams = [f"acme:article:{number}" for number in range(12)]
+    ids = {
+        stream: store.put(stream, [{"job": "urn:a", "data": {"stream": stream}} for _ in range(3)])
+        for stream in streams
+    }
+    assert replay(tmp_path / "events", url, queue, REPLAY_DIES="yes") == -signal.SIGKILL
+    assert 0 < len(messages(url, queue)) < 36
+    store.put(streams[0], [{"job": "urn:a", "data": {"stream": "later"}}])
+    assert replay(tmp_path / "events", url, queue) == 0
+    found: dict[str, list[str]] = {stream: [] for stream in streams}
+    for message in messages(url, queue):
+        found[message["data"]["stream"]].append(message["meta"]["id"])
+    assert found == ids
 
 
 @pytest.mark.nightly

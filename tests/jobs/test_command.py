@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from babelqueue_spark import __version__
-from babelqueue_spark.exchange import Schedule
+from babelqueue_spark.exchange import EventStore, Schedule
 from babelqueue_spark.jobs.__main__ import JOBS
 from babelqueue_spark.jobs.command import bar, new_console, spinner
 from tests.exchange.schedules import store
@@ -35,6 +35,9 @@ def arguments(job: str, url: str, folder: Path) -> list[str]:
         schedule = Schedule(f"sqlite:///{folder}/schedule.db")
         store(schedule, [1])
         return [job, "--schedule", schedule.url, "--url", url, "--queue", "q"]
+    if job == "events":
+        EventStore(str(folder / "events")).put("acme:orders", [{"job": "urn:a", "data": {}}])
+        return [job, "replay", str(folder / "events"), "--url", url, "--queue", "q"]
     lines = folder / "lines.jsonl"
     lines.write_text('{"job": "urn:a", "data": {}}')
     more = {"drain": ["--output", str(folder)], "publish": ["--input", str(lines)]}
@@ -116,6 +119,8 @@ def test_numbers_are_one_colour() -> None:
         ["release", "--schedule", "sqlite:////srv/s.db"],
         ["release", "cancel", "--schedule", "sqlite:////srv/s.db"],
         ["release", "list", "--schedule", "postgresql://user:s3cret@host/db"],
+        ["events", "replay", "/srv/events", "--url", "redis://h"],
+        ["events", "export", "/srv/events", "--since", "yesterday"],
         ["bridge", "--nonsense"],
     ],
     ids=" ".join,

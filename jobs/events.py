@@ -1,0 +1,7 @@
+"""For spark-submit: see `babelqueue_spark/jobs/events.py`."""
+
+import sys
+
+from babelqueue_spark.jobs.events import main
+
+sys.exit(main())
