@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
 
 from babelqueue_spark.exchange import Schedule
 from babelqueue_spark.exchange.table import STORE_ROWS, Job, ScheduleTable
 from bench.redis import body
 from bench.table import Row, in_turns, row
+from tests.servers.mariadb import MariaDbServer
+from tests.servers.postgresql import PostgresServer
 
 FEW, MANY = 10_000, 1_000_000
 DUE = 100
@@ -22,27 +23,32 @@ HOUR = 3_600_000_000
 def rows() -> list[Row]:
     """A row a database: jobs a second, of a hundred due ones."""
     with tempfile.TemporaryDirectory() as folder:
-        schedules = {
-            "many": filled(Path(folder, "many.db"), MANY),
-            "few": filled(Path(folder, "few.db"), FEW),
-        }
         target = f"sqlite:///{folder}/queue.db"
-        for schedule in schedules.values():
-            released(schedule, target)  # warm
-        found = in_turns(
-            {
-                name: lambda schedule=schedule: released(schedule, target)  # type: ignore[misc]
-                for name, schedule in schedules.items()
-            },
-            rounds=ROUNDS,
-        )
-    work = f"release {DUE} due of {MANY:,} scheduled, SQLite"
-    return [row(work, found["many"], f"the same, of {FEW:,}", found["few"], 0.8)]
+        measured = [of_one("SQLite", lambda name: Schedule(f"sqlite:///{folder}/{name}.db"), target)]
+        for title, server in (("PostgreSQL", PostgresServer()), ("MariaDB", MariaDbServer())):
+            with server:
+                measured.append(of_one(title, lambda name: Schedule(server.url, name), target))  # noqa: B023
+    return measured
 
 
-def filled(file: Path, count: int) -> Schedule:
+def of_one(title: str, schedule: Callable[[str], Schedule], target: str) -> Row:
+    """The row of a database, with a schedule of many jobs and one of few."""
+    schedules = {"many": filled(schedule("many"), MANY), "few": filled(schedule("few"), FEW)}
+    for each in schedules.values():
+        released(each, target)  # warm
+    found = in_turns(
+        {
+            name: lambda each=each: released(each, target)  # type: ignore[misc]
+            for name, each in schedules.items()
+        },
+        rounds=ROUNDS,
+    )
+    work = f"release {DUE} due of {MANY:,} scheduled, {title}"
+    return row(work, found["many"], f"the same, of {FEW:,}", found["few"], 0.8)
+
+
+def filled(schedule: Schedule, count: int) -> Schedule:
     """A schedule whose jobs are due in more than an hour."""
-    schedule = Schedule(f"sqlite:///{file}")
     store(schedule, "later", count, time.time_ns() // 1000 + HOUR)
     return schedule
 
