@@ -24,6 +24,7 @@ SAYS = {
     "2-dead-letters": "moved 360",
     "4-throughput": "5 batches of {4000} messages",
     "5-databricks": "100 rows",
+    "6-exchange": "replayed {'articles': 3}",
 }
 """Texts that depend on nothing."""
 
