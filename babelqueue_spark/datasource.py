@@ -15,8 +15,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from babelqueue_spark.bindings import LogBinding, binding_class
-from babelqueue_spark.errors import BabelQueueError
+from babelqueue_spark.bindings import Binding, LogBinding, binding_class
+from babelqueue_spark.errors import BabelQueueError, OptionError
 from babelqueue_spark.options import Options, read_options, write_options
 from babelqueue_spark.rows.reading import SCHEMA, check_schema
 from babelqueue_spark.sink.writer import QueueStreamWriter, QueueWriter
@@ -67,6 +67,11 @@ class BabelQueueDataSource(DataSource):
 
     def _read_options(self) -> Options:
         options = read_options(self.options)
+        if not issubclass(binding_class(options.broker), (Binding, LogBinding)):
+            raise OptionError(
+                f"broker '{options.broker}' takes messages and gives none: read what it delivers, where it "
+                "delivers it"
+            )
         options.check()
         return options
 

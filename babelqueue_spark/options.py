@@ -80,8 +80,8 @@ def _broker_name(text: str) -> str:
     return text.strip().lower()
 
 
-On = Literal["both", "reads", "stream reads", "Kafka", "writes", "batch writes"]
-_ON_READS: tuple[On, ...] = ("both", "reads", "stream reads", "Kafka")
+On = Literal["both", "reads", "stream reads", "logs", "writes", "batch writes"]
+_ON_READS: tuple[On, ...] = ("both", "reads", "stream reads", "logs")
 _ON_WRITES: tuple[On, ...] = ("both", "writes", "batch writes")
 
 
@@ -93,7 +93,7 @@ class Option:
         name: as documented; users may write it in any case.
         parse: makes a value of the text; its `ValueError` says what the option takes.
         field: the field of `Options` that holds the value.
-        on: what the option is for; all options for Kafka are for reads.
+        on: what the option is for; all options for logs are for reads.
         doc: meaning, in Markdown.
         default: text that is parsed when the option is not given; None leaves the field as `Options` has it.
         default_doc: what docs/options.md says of the default; None shows `default`.
@@ -124,7 +124,8 @@ OPTIONS = (
         on="both",
         default_doc="required",
         doc="the broker: `redis://…`, `redis+cluster://…`, `redis+sentinel://…`, "
-        "`amqp://…`, `sqs://REGION`, `pulsar://…`, `artemis://…`, `kafka://…`, "
+        "`amqp://…`, `sqs://REGION`, `pulsar://…`, `artemis://…`, `kafka://…`, `kinesis://REGION`, "
+        "`firehose://REGION` (writes), "
         "`Endpoint=sb://…` or `sb://NAMESPACE…` (Service Bus), `sqlite:////path`, "
         "`postgresql+psycopg://…`, `mariadb+pymysql://…`; or `env:NAME`, `file:/path` to keep it secret",
     ),
@@ -134,8 +135,8 @@ OPTIONS = (
         field="broker",
         on="both",
         default_doc="by scheme",
-        doc="`redis`, `rabbitmq`, `sqs`, `pulsar`, `artemis`, `kafka`, `servicebus` or `sql`, where the "
-        "URL's scheme does not tell",
+        doc="`redis`, `rabbitmq`, `sqs`, `pulsar`, `artemis`, `kafka`, `kinesis`, `firehose`, `servicebus` "
+        "or `sql`, where the URL's scheme does not tell",
     ),
     Option(
         name="queue",
@@ -152,7 +153,7 @@ OPTIONS = (
         on="stream reads",
         default_doc="required",
         doc="directory (an absolute path) or object store (`s3://…`, `gs://…`, `abfss://…`) that driver and "
-        "executors share; Kafka needs none",
+        "executors share; Kafka and Kinesis need none",
     ),
     Option(
         name="journalRetention",
@@ -202,23 +203,24 @@ OPTIONS = (
         field="visibility_timeout",
         on="stream reads",
         default_doc="the binding's: 90 s",
-        doc="how long a claim may stay unacknowledged; RabbitMQ, Pulsar, Artemis, Kafka and Service Bus take "
-        "none",
+        doc="how long a claim may stay unacknowledged; RabbitMQ, Pulsar, Artemis, Kafka, Kinesis and "
+        "Service Bus take none",
     ),
     Option(
         name="startingOffsets",
         parse=_offsets,
         field="starting_offsets",
-        on="Kafka",
+        on="logs",
         default_doc="`earliest`",
-        doc='where a query begins: `earliest`, `latest`, or JSON such as `{"orders": {"0": 23, "1": -2}}` '
+        doc="where a query of a log (Kafka, Kinesis) begins: `earliest`, `latest`, or JSON such as "
+        '`{"orders": {"0": 23, "1": -2}}` '
         "(-2 is earliest, -1 latest)",
     ),
     Option(
         name="endingOffsets",
         parse=_offsets,
         field="ending_offsets",
-        on="Kafka",
+        on="logs",
         default_doc="`latest`",
         doc="where a batch read ends; a stream takes none",
     ),

@@ -12,6 +12,7 @@ import pytest
 from babelqueue_spark.bindings import binding_class, broker_of
 from tests.servers import RedisServer, Server
 from tests.servers.artemis import ArtemisServer
+from tests.servers.aws import AwsServer
 from tests.servers.certificates import Certificates
 from tests.servers.elasticmq import ElasticMqServer
 from tests.servers.kafka import KafkaServer
@@ -28,6 +29,7 @@ SERVERS = {
     "sqs": "elasticmq_server",
     "pulsar": "pulsar_server",
     "kafka": "kafka_server",
+    "kinesis": "aws_server",
     "artemis": "artemis_server",
     "servicebus": "hasty_servicebus_server",
     "postgresql": "postgresql_server",
@@ -44,6 +46,8 @@ URLS = {
     "artemis": "artemis://127.0.0.1:1",
     "servicebus": "servicebus://127.0.0.1:1",
     "kafka": "kafka://127.0.0.1:1",
+    "kinesis": "kinesis://eu-west-1",
+    "firehose": "firehose://eu-west-1",
 }
 """Binding → a URL at which nobody listens."""
 
@@ -76,6 +80,7 @@ def shared(start: Callable[[], AbstractContextManager[Any]]) -> Any:
 
 
 artemis_server = shared(ArtemisServer)
+aws_server = shared(AwsServer)
 elasticmq_server = shared(ElasticMqServer)
 kafka_server = shared(KafkaServer)
 mariadb_server = shared(MariaDbServer)

@@ -24,6 +24,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, [os.enviro
 # Packages with tests of their own, which tests here run.
 collect_ignore = ["packages"]
 pytest_plugins = [
+    "babelqueue_spark.testing.fixtures",
     "tests.brokers",
     "tests.envelope.passed",
     "tests.fixtures_conformance",

@@ -12,7 +12,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.brokers import SERVERS
 
-_BROKERS = re.compile("|".join(broker for broker in SERVERS if broker != "redis"))
+_BROKERS = re.compile("|".join([*(broker for broker in SERVERS if broker != "redis"), "firehose"]))
 """Those whose server is slow to start: all tests of one go to one process, where it starts once."""
 
 _FIXTURES = {*SERVERS.values(), "servicebus_server"}

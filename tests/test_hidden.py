@@ -30,6 +30,17 @@ QUICK = {
     "sqs.connect_timeout": "1",
     "sqs.endpoint_url": "http://127.0.0.1:1",
     "sqs.max_attempts": "1",
+    **{
+        f"{broker}.{name}": value
+        for broker in ("kinesis", "firehose")
+        for name, value in {
+            "access_key_id": "x",
+            "secret_access_key": "x",
+            "connect_timeout": "1",
+            "endpoint_url": "http://127.0.0.1:1",
+            "max_attempts": "1",
+        }.items()
+    },
 }
 PASSED = [
     "sasl.username",

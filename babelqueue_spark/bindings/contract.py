@@ -296,6 +296,9 @@ class Binding(BaseBinding):
 class LogBinding(BaseBinding):
     """A log: messages stay after they are read, in partitions, under offsets that grow."""
 
+    counts_messages: ClassVar[bool] = True
+    """Whether the difference of two offsets is the number of messages between them (and of gaps)."""
+
     @abstractmethod
     def beginning_offsets(self, queue: str) -> dict[int, int]:
         """Partition → offset of the first message that is still there; empty where there is no such log."""
@@ -303,6 +306,18 @@ class LogBinding(BaseBinding):
     @abstractmethod
     def end_offsets(self, queue: str) -> dict[int, int]:
         """Partition → offset behind the last message that may be read now."""
+
+    def next_offsets(self, queue: str, start: Mapping[int, int], messages: int) -> dict[int, int]:
+        """Partition → offset up to which the next batch after `start` reads: about `messages` messages.
+
+        Where offsets do not count messages. A partition that was read to its end for ever stays.
+        """
+        raise NotImplementedError
+
+    def first_offset(self, queue: str, partition: int, offset: int) -> int:
+        """The offset to read from where `offset` was reached."""
+        del queue, partition
+        return offset
 
     def high_watermarks(self, queue: str) -> dict[int, int]:
         """Partition → offset behind the last message, whether it may be read now or later."""

@@ -54,6 +54,12 @@ BINDINGS: dict[str, Registration] = {
     "kafka": Registration(
         "babelqueue_spark.bindings.kafka:KafkaBinding", "kafka", ("kafka",), ("confluent_kafka",)
     ),
+    "kinesis": Registration(
+        "babelqueue_spark.bindings.kinesis:KinesisBinding", "kinesis", ("kinesis",), ("boto3", "botocore")
+    ),
+    "firehose": Registration(
+        "babelqueue_spark.bindings.firehose:FirehoseBinding", "firehose", ("firehose",), ("boto3", "botocore")
+    ),
     "servicebus": Registration(
         "babelqueue_spark.bindings.servicebus:ServiceBusBinding",
         "servicebus",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -102,9 +103,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._last is not None and self._target is None and self._pace.resting():
             return self._last
-        self._ends = self._log.offsets(self._binding, "latest")
         known = self._known if start is None else _from_spark(start)
-        end = self._ends if known is None else self._end_after(known, unlimited=is_unlimited(limit))
+        if known is None and not self._binding.counts_messages:
+            known = self._start()
+        unlimited = is_unlimited(limit)
+        self._ends = self._log.ends(
+            self._binding, known, sys.maxsize if unlimited else self._options.max_messages
+        )
+        end = self._ends if known is None else self._end_after(known, unlimited=unlimited)
         first_batch = start is None or start.get("initial")
         begun = {"from": self._start().to_json()} if first_batch else {}
         self._last = {**_to_spark(end), **begun}
@@ -113,7 +119,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _end_after(self, known: PartitionOffsets, *, unlimited: bool) -> PartitionOffsets:
         known = self._log.still_valid(self._binding, known, self._ends)
         end = self._ends if self._target is None else self._ends.capped_at(self._target)
-        if not unlimited:
+        if not unlimited and self._binding.counts_messages:
             end = end.limited(known, self._options.max_messages)
         self._pace.polled(idle=not known.size_to(end))
         return end.at_least(known)
@@ -127,7 +133,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._log.offsets(self._binding, "latest")
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Report the ends of the logs at the last poll, and how far the stream is behind them."""
+        """Report the ends of the logs at the last poll, and the lag behind them where offsets tell."""
+        if not self._binding.counts_messages:
+            return _to_spark(self._ends)
         reached = _from_spark(self._last) if self._last is not None else PartitionOffsets({})
         lag = reached.sizes_to(self._ends)
         return {**_to_spark(self._ends), "lag": lag, "total": sum(lag.values())}
@@ -199,6 +207,18 @@ class _Log:
                 found[queue][number] = offset if end is None else end.partitions(queue).get(number, 0)
         return PartitionOffsets(found).with_missing(self.offsets(binding, others))
 
+    def ends(self, binding: LogBinding, known: PartitionOffsets | None, messages: int) -> PartitionOffsets:
+        """Ask for the ends of the logs, or of the next batch where only the broker can count messages."""
+        if known is None or binding.counts_messages:
+            return self.offsets(binding, "latest")
+        share = max(1, messages // len(self._options.queue))
+        return PartitionOffsets(
+            {
+                queue: binding.next_offsets(queue, known.partitions(queue), share)
+                for queue in self._options.queue
+            }
+        )
+
     def still_valid(
         self, binding: LogBinding, known: PartitionOffsets, ends: PartitionOffsets
     ) -> PartitionOffsets:
@@ -212,6 +232,8 @@ class _Log:
                 continue
             newest = binding.high_watermarks(queue)
             for number, offset in list(partitions.items()):
+                if ends.partitions(queue).get(number, -1) >= offset:
+                    continue
                 last = newest.get(number, 0)
                 if last < offset:
                     self._report_data_loss(queue, number, f"ends at {last}, before {offset} which was read")
@@ -231,14 +253,15 @@ class _Log:
         """Divide what lies between `start` and `end` into as many tasks as are worth it."""
         start = self._with_new_partitions(binding, start, end)
         found = [
-            OffsetRange(queue, number, first, last)
+            OffsetRange(queue, number, binding.first_offset(queue, number, first), last)
             for queue, partitions in end.queues.items()
             for number, last in partitions.items()
             if (first := start.partitions(queue).get(number, 0)) != last
         ]
         beginnings = {queue: binding.beginning_offsets(queue) for queue in {each.queue for each in found}}
         found = [self._still_there(each, beginnings[each.queue].get(each.partition)) for each in found]
-        pieces = self._options.num_partitions if "numPartitions" in self._options.given else 0
+        divisible = binding.counts_messages and "numPartitions" in self._options.given
+        pieces = self._options.num_partitions if divisible else 0
         size = sum(each.last - each.first for each in found)
         return [piece for each in found for piece in _split(each, size, pieces)]
 
@@ -268,7 +291,8 @@ class _Log:
                 raise
             logger.warning("%s; going on, because failOnDataLoss is false", error)
             beginning = binding.beginning_offsets(part.queue).get(part.partition, part.last)
-            yield from binding.read(part.queue, part.partition, max(part.first, beginning), part.last)
+            first = max(part.first, beginning) if binding.counts_messages else beginning
+            yield from binding.read(part.queue, part.partition, first, part.last)
 
     def _still_there(self, wanted: OffsetRange, beginning: int | None) -> OffsetRange:
         """Return what is left of a range if retention was faster, or the log was created again."""

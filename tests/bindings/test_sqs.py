@@ -18,6 +18,7 @@ from botocore.exceptions import ClientError
 from botocore.loaders import JSONFileLoader
 from moto import mock_aws
 
+from babelqueue_spark.bindings.aws import session
 from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.sqs import SqsBinding, client
 from babelqueue_spark.bindings.sqs.options import SqsOptions
@@ -559,8 +560,8 @@ class TestCredentials:
             },
         )  # fmt: skip
         with mock_aws():
-            session = client._session(SqsOptions.parse(config))
-            caller = session.create_client("sts").get_caller_identity()["Arn"]
+            opened = session(SqsOptions.parse(config))
+            caller = opened.create_client("sts").get_caller_identity()["Arn"]
             assert caller == "arn:aws:sts::123456789012:assumed-role/reader/night"
             with SqsBinding(config) as sqs:
                 sqs.publish("orders", outgoing([b"x"]))
@@ -571,9 +572,9 @@ class TestCredentials:
     ) -> None:
         """Else each reader task would spend a tenth of a second of its core on them."""
         with offline() as first, offline() as second:
-            first._sqs._connected()
+            first._sqs.connected()
             monkeypatch.delattr(JSONFileLoader, "load_file")
-            second._sqs._connected()
+            second._sqs.connected()
 
     @pytest.mark.parametrize("options", [{}, {"role_arn": "arn:aws:iam::1:role/reader"}])
     def test_none_at_all(self, options: dict[str, str]) -> None:
@@ -613,7 +614,7 @@ class TestErrors:
         def refuse(**_: Any) -> None:
             raise ClientError(answer, "GetQueueUrl")
 
-        monkeypatch.setattr(sqs._sqs._connected(), "get_queue_url", refuse)
+        monkeypatch.setattr(sqs._sqs.connected(), "get_queue_url", refuse)
         with pytest.raises(
             BrokerError, match=rf"SQS at 127\.0\.0\.1:\d+: queue '{queue}': .*{advice}"
         ) as caught:
@@ -639,7 +640,7 @@ class TestErrors:
         def fail(**_: Any) -> None:
             raise failure
 
-        monkeypatch.setattr(sqs._sqs._connected(), "get_queue_url", fail)
+        monkeypatch.setattr(sqs._sqs.connected(), "get_queue_url", fail)
         with pytest.raises(BrokerError, match=advice) as caught:
             sqs.backlog(queue)
         assert_safe(caught.value)

@@ -72,6 +72,7 @@ KINDS = {
     **{broker: Kind(broker, QUEUE_POINTS) for broker in ["sqlite", *SERVERS]},
     "quorum": Kind("rabbitmq", QUEUE_POINTS, _declare_quorum),
     "kafka": Kind("kafka", LOG_POINTS),
+    "kinesis": Kind("kinesis", LOG_POINTS),
     "sqlite-s3": Kind("sqlite", QUEUE_POINTS, in_bucket=True),
 }
 

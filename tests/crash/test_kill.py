@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.slow]
 Readings = dict[str, Reading]
 """By the names of `KINDS`."""
 ALL_POINTS = list(dict.fromkeys([*LOG_POINTS, *QUEUE_POINTS]))
-SPARKS = ["sqlite", "rabbitmq", "kafka", "sqlite-s3"]
+SPARKS = ["sqlite", "rabbitmq", "kafka", "kinesis", "sqlite-s3"]
 """Those whose killed workers are Spark's; the others' run the same code, and no JVM."""
 
 
@@ -138,7 +138,7 @@ class TestObjectStore(Killed):
 
 @pytest.mark.timeout(900)
 class TestSparks(Killed):
-    names = ("sqlite", "rabbitmq", "quorum", "kafka")
+    names = ("sqlite", "rabbitmq", "quorum", "kafka", "kinesis")
 
 
 @pytest.mark.timeout(900)
