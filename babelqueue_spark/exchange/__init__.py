@@ -13,6 +13,7 @@ from babelqueue_spark.packages import brought_by
 
 if TYPE_CHECKING:
     from babelqueue_spark.exchange.event_store import Cursor, Description, EventStore, Slice
+    from babelqueue_spark.exchange.outbox import Outbox, Relayed
     from babelqueue_spark.exchange.releasing import Released
     from babelqueue_spark.exchange.replaying import Replayed
     from babelqueue_spark.exchange.schedule import Schedule
@@ -22,6 +23,8 @@ __all__ = [
     "Description",
     "EventStore",
     "Exchange",
+    "Outbox",
+    "Relayed",
     "Released",
     "Replayed",
     "Schedule",
@@ -33,11 +36,14 @@ __all__ = [
 ]
 
 _SCHEDULE = ("schedule", "sql", "sqlalchemy")
+_OUTBOX = ("outbox", "sql", "sqlalchemy")
 _EVENTS = ("event_store", "events", "deltalake")
 _OF_EXTRAS = {
     "Cursor": _EVENTS,
     "Description": _EVENTS,
     "EventStore": _EVENTS,
+    "Outbox": _OUTBOX,
+    "Relayed": _OUTBOX,
     "Released": _SCHEDULE,
     "Replayed": _EVENTS,
     "Schedule": _SCHEDULE,

@@ -11,6 +11,7 @@ Jobs:
     redrive       dead letters back to where they came from
     release       the messages of a schedule that are due; what waits; cancel
     events        an event store: make it, describe, export, follow and replay it
+    relay         the rows of a transactional outbox to a broker
     recover       claims of readers that died on Redis, back to their queue
     tail          the messages of a queue as they come, without consuming them
     bench         messages a second into a queue of a broker, and out of it
@@ -41,6 +42,7 @@ JOBS = (
     "redrive",
     "release",
     "events",
+    "relay",
     "recover",
     "tail",
     "bench",

@@ -169,7 +169,9 @@ def test_a_broker_of_ours_stays_ours(folder: Path) -> None:
 
 
 def test_an_unknown_broker() -> None:
-    with pytest.raises(OptionError, match="broker 'pigeon' is unknown: use one of artemis, firehose, kafka, kinesis"):
+    with pytest.raises(
+        OptionError, match="broker 'pigeon' is unknown: use one of artemis, firehose, kafka, kinesis"
+    ):
         binding_class("pigeon")
     assert broker_of("pigeon://x") is None
 

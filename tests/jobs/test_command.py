@@ -16,9 +16,10 @@ import pytest
 from rich.console import Console
 
 from babelqueue_spark import __version__
-from babelqueue_spark.exchange import EventStore, Schedule
+from babelqueue_spark.exchange import EventStore, Outbox, Schedule
 from babelqueue_spark.jobs.__main__ import JOBS
 from babelqueue_spark.jobs.command import bar, new_console, spinner
+from tests.exchange.outboxes import store as store_rows
 from tests.exchange.schedules import store
 from tests.jobs.conftest import Run
 from tests.programs import without
@@ -40,6 +41,10 @@ def arguments(job: str, url: str, folder: Path) -> list[str]:
         # Spark's workers, which publish, do not see what a test puts into the environment.
         (folder / "url").write_text(os.environ[url.removeprefix("env:")])
         return [job, "replay", str(folder / "events"), "--url", f"file:{folder}/url", "--queue", "q"]
+    if job == "relay":
+        outbox = Outbox(f"sqlite:///{folder}/shop.db")
+        store_rows(outbox, [1], ["q"])
+        return [job, "--outbox", outbox.url, "--url", url, "--once"]
     lines = folder / "lines.jsonl"
     lines.write_text('{"job": "urn:a", "data": {}}')
     more = {"drain": ["--output", str(folder)], "publish": ["--input", str(lines)]}
@@ -55,7 +60,7 @@ def test_help_has_an_example_and_the_exit_codes(run: Run, job: str) -> None:
     done = run(job, "--help")
     assert done.code == 0
     assert f"babelqueue-spark {job} " in done.out or job == "demo"
-    assert f"spark-submit jobs/{file_of(job)}" in done.out or job in ("recover", "release", "tail")
+    assert f"spark-submit jobs/{file_of(job)}" in done.out or job in ("recover", "relay", "release", "tail")
     assert "Exit codes: 0 done, 1 something failed" in done.out
 
 

@@ -20,7 +20,8 @@ Features:
         `created_at`; `count` and `key` are null
 
 Options, as `sql.<name>`:
-    table (`jobs`): the table of the queues; letters, digits and underscores
+    layout (`initphp`): `outbox` reads a transactional outbox, whose rows are marked as published and stay
+    table (`jobs`; `outbox` of that layout): the table of the queues; letters, digits and underscores
     failed_table (`<table>_failed`): the table of InitPHP's dead letters
     time_zone (`UTC`): IANA name of the zone in which times are written, PHP's `date.timezone`; also
         spelt `sql.timeZone`

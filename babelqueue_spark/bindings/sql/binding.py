@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -28,11 +29,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from babelqueue_spark.bindings.batches import deliveries, envelopes_of, fitting
+from babelqueue_spark.bindings.batches import deliveries, empty_deliveries, envelopes_of, fitting
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
 from babelqueue_spark.bindings.sql import times
 from babelqueue_spark.bindings.sql.client import SqlClient
 from babelqueue_spark.bindings.sql.options import SqlOptions
+from babelqueue_spark.bindings.sql.outbox import ERROR_LENGTH, OutboxTables
 from babelqueue_spark.bindings.sql.tables import REASON_LENGTH, TRACE_LENGTH, URN_LENGTH, Tables
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.errors import BrokerError, BrokerUnreachableError, MessageTooLargeError
@@ -41,6 +43,7 @@ _FAILED = "failed/"
 _KEYS_KEPT = 7 * 86_400
 _STATEMENT_BYTES = 4_096
 """Room in a statement for all that is not the body."""
+_LONG_AGO = "1970-01-02 00:00:00"
 _BROWSE_ROWS = 5_000
 _BROWSE_BYTES = 32 << 20
 
@@ -70,8 +73,11 @@ class SqlBinding(Binding):
     def __init__(self, config: BindingConfig) -> None:
         super().__init__(config)
         options = SqlOptions.parse(config)
-        self._tables = Tables(options.table, options.failed_table)
-        self._client = SqlClient(options.url, self._tables.metadata)
+        self._tables: Tables | OutboxTables = Tables(options.table, options.failed_table)
+        if options.layout == "outbox":
+            self._tables = OutboxTables(options.table)
+            self.capabilities = replace(self.capabilities, max_delay=0)
+        self._client = SqlClient(options.url, self._tables.metadata, self._tables.whose)
         self.silence_limit = options.silence_limit
         self._zone = options.time_zone
         self._retry_after = options.retry_after
@@ -97,12 +103,38 @@ class SqlBinding(Binding):
 
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
         """Rows that still carry the `reserved_at` of the claim; rows of the failed table by id alone."""
-        return self._settle(self._table(queue), deliveries, delete)
+        if _is_failed(queue):
+            return self._settle(self._table(queue), deliveries, delete)
+        return self._settle(self._tables.jobs, deliveries, lambda _: self._tables.acknowledged())
 
     def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
         """By clearing `reserved_at`, so that the messages have their former places in the queue."""
         if not _is_failed(queue):
             self._settle(self._tables.jobs, deliveries, lambda jobs: update(jobs).values(reserved_at=None))
+
+    def is_outbox(self) -> bool:
+        """Whether its rows are marked as published, and stay."""
+        return isinstance(self._tables, OutboxTables)
+
+    def pending_queues(self) -> list[str]:
+        """The queues that rows of an outbox wait for."""
+        jobs = self._tables.jobs
+        with self._client.reading() as connection:
+            waiting = select(jobs.c.queue).where(*self._tables.due("")).distinct().order_by(jobs.c.queue)
+            return list(connection.scalars(waiting))
+
+    def mark_failed(self, deliveries: pa.RecordBatch, error: str, *, together: bool) -> None:
+        """Count an attempt at claimed rows of an outbox, and store why it failed; they stay pending.
+
+        `together`: the next claim of the queue is of exactly these rows.
+        """
+        jobs = self._tables.jobs
+        values = {
+            "attempts": jobs.c.attempts + 1,
+            "error": error[:ERROR_LENGTH],
+            "reserved_at": _LONG_AGO if together else None,
+        }
+        self._settle(jobs, deliveries, lambda table: update(table).values(values))
 
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         """In one transaction; `urn`, `trace_id` and `attempts` mirror the body, however bad it is."""
@@ -173,32 +205,62 @@ class SqlBinding(Binding):
         return f"{queue}.dlq" if style == "babelqueue" else f"{_FAILED}{queue}"
 
     def _table(self, queue: str) -> Table:
-        return self._tables.failed if _is_failed(queue) else self._tables.jobs
+        if not _is_failed(queue):
+            return self._tables.jobs
+        if self._tables.failed is None:
+            raise BrokerError(f"{self._client.address}: queue '{queue}': an outbox has no failed table")
+        return self._tables.failed
 
     def _ready(self, queue: str, seconds: float) -> tuple[ColumnElement[bool], ...]:
         if _is_failed(queue):
             return ()
         jobs = self._tables.jobs
-        lapsed = jobs.c.reserved_at <= times.written_before(seconds, self._retry_after, self._zone)
-        return (
-            jobs.c.available_at <= times.written(seconds, self._zone),
-            or_(jobs.c.reserved_at.is_(None), lapsed),
-        )
+        unclaimed = or_(jobs.c.reserved_at.is_(None), self._lapsed(seconds))
+        return (*self._tables.due(times.written(seconds, self._zone)), unclaimed)
+
+    def _lapsed(self, seconds: float) -> ColumnElement[bool]:
+        before = times.written_before(seconds, self._retry_after, self._zone)
+        return self._tables.jobs.c.reserved_at <= before
 
     def _named(self, table: Table, queue: str) -> tuple[ColumnElement[bool], ...]:
         return self._client.dialect.named(table.c.queue, _original(queue))
 
     def _claimed(self, connection: Connection, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
         jobs, seconds = self._tables.jobs, self._client.dialect.now(connection)
-        # The columns of the reserve index: a claim costs the same however long the queue is.
-        order = (jobs.c.available_at, jobs.c.reserved_at, jobs.c.id)
         ready = (*self._named(jobs, queue), *self._ready(queue, seconds))
-        wanted = select(jobs.c.id).where(*ready).order_by(*order).with_for_update(skip_locked=True)
+        if self._tables.in_order:
+            following = self._following(connection, queue, seconds)
+            if following is None:
+                return empty_deliveries()
+            ready = (*ready, following)
+        wanted = (
+            select(jobs.c.id).where(*ready).order_by(*self._tables.order).with_for_update(skip_locked=True)
+        )
         rows = self._taken(connection, jobs, wanted, messages, max_bytes)
         reserved_at = times.written(seconds, self._zone)
         ids = [row[0] for row in rows]
         self._client.change(connection, update(jobs).values(reserved_at=reserved_at), ids)
         return self._received(rows, [f"{reserved_at} {row}".encode() for row in ids])
+
+    def _following(self, connection: Connection, queue: str, seconds: float) -> ColumnElement[bool] | None:
+        """Which rows of an outbox follow: those of a claim that lapsed, together, else those of none.
+
+        None while a claim holds the first row. That row is locked: claims of a queue follow one another.
+        """
+        jobs = self._tables.jobs
+        claimed_at = cast(jobs.c.reserved_at, String)
+        head = connection.execute(
+            select(claimed_at, func.coalesce(self._lapsed(seconds), False))
+            .where(*self._named(jobs, queue), *self._tables.due(""))
+            .order_by(jobs.c.id)
+            .limit(1)
+            .with_for_update()
+        ).first()
+        if head is None or (head[0] is not None and not head[1]):
+            return None
+        if head[0] is None:
+            return jobs.c.reserved_at.is_(None)
+        return self._client.dialect.held(jobs.c.reserved_at, head[0])
 
     def _browsed(self, queue: str, seen: int, newest: int) -> tuple[list[Any], int]:
         """Rows after `seen`, and the id up to which there are no others."""
@@ -285,8 +347,7 @@ class SqlBinding(Binding):
         due = {delay: times.written_due(seconds, delay, self._zone) for delay in set(delays)}
         bodies = messages.column("body")
         for mirror, delay in zip(self._mirrors(bodies, envelopes_of(messages)), delays, strict=True):
-            mirror.update(queue=queue, available_at=due[delay], reserved_at=None, created_at=now)
-            yield mirror
+            yield self._tables.row(mirror, queue, due[delay], now)
 
     def _failed_rows(self, queue: str, messages: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         now = times.written(self._client.now(), self._zone)

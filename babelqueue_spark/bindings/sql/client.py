@@ -116,12 +116,13 @@ _ADVICE = (
 class SqlClient:
     """A connection made at the first use, in the process that needs it; errors that say what to do."""
 
-    def __init__(self, url: URL, metadata: MetaData) -> None:
+    def __init__(self, url: URL, metadata: MetaData, whose: str = "InitPHP's") -> None:
         self.dialect = dialect_of(url)
         self.address = self.dialect.address(url)
         self._clock = ServerClock(self.address)
         self._url = url
         self._metadata = metadata
+        self._whose = whose
         self._engine: Engine | None = None
         self._longest_statement = math.inf
 
@@ -216,16 +217,17 @@ class SqlClient:
             self._written(engine, self._metadata.create_all)
 
     def _check(self, table: Table, columns: list[ReflectedColumn]) -> None:
-        lacking = set(table.columns.keys()) - {column["name"] for column in columns}
+        names = {column.name for column in table.columns}
+        lacking = names - {column["name"] for column in columns}
         if lacking:
             raise BrokerError(
-                f"{self.address}: its table '{table.name}' is not InitPHP's, for it lacks "
+                f"{self.address}: its table '{table.name}' is not {self._whose}, for it lacks "
                 f"{', '.join(sorted(lacking))}: name another by option sql.table or sql.failed_table"
             )
         zoned = [
             column["name"]
             for column in columns
-            if column["name"] in table.columns and getattr(column["type"], "timezone", False)
+            if column["name"] in names and getattr(column["type"], "timezone", False)
         ]
         if zoned:
             raise BrokerError(

@@ -12,7 +12,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from babelqueue_spark.bindings.contract import BindingConfig
-from babelqueue_spark.bindings.options import OptionTable, takes
+from babelqueue_spark.bindings.options import OptionTable, one_of, takes
 from babelqueue_spark.errors import OptionError
 
 
@@ -32,7 +32,13 @@ def _zone(text: str) -> ZoneInfo:
 
 
 _TABLE = OptionTable(
-    broker="sql", own={"table": _identifier, "failed_table": _identifier, "time_zone": _zone}
+    broker="sql",
+    own={
+        "layout": one_of("initphp", "outbox"),
+        "table": _identifier,
+        "failed_table": _identifier,
+        "time_zone": _zone,
+    },
 )
 _DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
 _EXTRAS = {"psycopg": '"babelqueue-spark[postgresql]"', "pymysql": '"babelqueue-spark[mysql]"'}
@@ -58,6 +64,7 @@ class SqlOptions:
     """What the binding makes of its configuration; `retry_after` in whole seconds."""
 
     url: URL = field(repr=False)
+    layout: str
     table: str
     failed_table: str
     time_zone: ZoneInfo
@@ -75,7 +82,10 @@ class SqlOptions:
     def parse(cls, config: BindingConfig) -> SqlOptions:
         """Read a configuration; `OptionError` for what is unknown or cannot be used."""
         given = _TABLE.parse(config)
-        table = given.get("table", "jobs")
+        layout = given.get("layout", "initphp")
+        if layout == "outbox" and "failed_table" in given:
+            raise OptionError("sql.failed_table has no meaning for an outbox: remove it")
+        table = given.get("table", "jobs" if layout == "initphp" else "outbox")
         failed_table = given.get("failed_table", f"{table}_failed")
         if failed_table.lower() in (table.lower(), f"{table}_published".lower()):
             raise OptionError(
@@ -83,6 +93,7 @@ class SqlOptions:
             )
         return cls(
             url=_url(config.url),
+            layout=layout,
             table=table,
             failed_table=failed_table,
             time_zone=given.get("time_zone", ZoneInfo("UTC")),

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, Text, text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Delete,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    delete,
+    text,
+)
 from sqlalchemy.dialects import mysql
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.types import UserDefinedType
@@ -13,23 +26,23 @@ URN_LENGTH = 255
 TRACE_LENGTH = 64
 REASON_LENGTH = 64
 
-_IN_MYSQL: dict[str, Any] = {
+IN_MYSQL: dict[str, Any] = {
     "mysql_engine": "InnoDB",
     "mysql_default_charset": "utf8mb4",
     "mysql_collate": "utf8mb4_unicode_ci",
 }
 
 
-class _Int(Integer):
+class Int(Integer):
     """Spelled as InitPHP spells it."""
 
 
-@compiles(_Int)
+@compiles(Int)
 def _spell(*_: object, **__: object) -> str:
     return "INT"
 
 
-class _Time(UserDefinedType[str]):
+class Time(UserDefinedType[str]):
     """Goes in as text; SQLite compares it as it stands."""
 
     cache_ok = True
@@ -39,18 +52,21 @@ class _Time(UserDefinedType[str]):
         return "DATETIME"
 
 
-@compiles(_Time, "postgresql")
+@compiles(Time, "postgresql")
 def _spell_time(*_: object, **__: object) -> str:
     return "TIMESTAMP(0)"
 
 
-_ID = BigInteger().with_variant(Integer(), "sqlite").with_variant(mysql.BIGINT(unsigned=True), "mysql")
+ID = BigInteger().with_variant(Integer(), "sqlite").with_variant(mysql.BIGINT(unsigned=True), "mysql")
 # InitPHP's own TEXT ends at 64 KiB on MySQL and MariaDB; its statements are the same for both types.
-_PAYLOAD = Text().with_variant(mysql.LONGTEXT(), "mysql")
+PAYLOAD = Text().with_variant(mysql.LONGTEXT(), "mysql")
 
 
 class Tables:
     """The tables of one configuration: `jobs`, `failed`, and `published` for markers."""
+
+    whose = "InitPHP's"
+    in_order = False
 
     def __init__(self, table: str, failed_table: str) -> None:
         self.metadata = MetaData()
@@ -58,11 +74,11 @@ class Tables:
             table,
             self.metadata,
             *_message_columns(),
-            Column("available_at", _Time, nullable=False),
-            Column("reserved_at", _Time),
-            Column("created_at", _Time, nullable=False),
+            Column("available_at", Time, nullable=False),
+            Column("reserved_at", Time),
+            Column("created_at", Time, nullable=False),
             sqlite_autoincrement=True,
-            **_IN_MYSQL,
+            **IN_MYSQL,
         )
         reserve = (self.jobs.c.queue, self.jobs.c.available_at, self.jobs.c.reserved_at)
         Index(f"{table}_reserve_idx", *reserve).ddl_if(callable_=_ends_with_the_id)
@@ -72,18 +88,40 @@ class Tables:
             self.metadata,
             *_message_columns(),
             Column("reason", String(REASON_LENGTH), nullable=False),
-            Column("failed_at", _Time, nullable=False),
-            Column("created_at", _Time, nullable=False),
+            Column("failed_at", Time, nullable=False),
+            Column("created_at", Time, nullable=False),
             sqlite_autoincrement=True,
-            **_IN_MYSQL,
+            **IN_MYSQL,
         )
-        self.published = Table(
-            f"{table}_published",
-            self.metadata,
-            Column("marker", String(64), primary_key=True),
-            Column("created_at", _Time, nullable=False, index=True),
-            **_IN_MYSQL,
-        )
+        self.published = markers(table, self.metadata)
+
+    @property
+    def order(self) -> tuple[ColumnElement[Any], ...]:
+        """Of claims: the columns of the reserve index, so that they cost the same however long a queue is."""
+        return (self.jobs.c.available_at, self.jobs.c.reserved_at, self.jobs.c.id)
+
+    def due(self, now: str) -> tuple[ColumnElement[bool], ...]:
+        """Conditions of a row whose time has come."""
+        return (self.jobs.c.available_at <= now,)
+
+    def acknowledged(self) -> Delete:
+        """What becomes of rows that are acknowledged."""
+        return delete(self.jobs)
+
+    def row(self, mirror: dict[str, Any], queue: str, due: str, now: str) -> dict[str, Any]:
+        """A new row: columns that repeat its payload, and its times."""
+        return {**mirror, "queue": queue, "available_at": due, "reserved_at": None, "created_at": now}
+
+
+def markers(table: str, metadata: MetaData) -> Table:
+    """The table for the idempotency keys of what was published to another."""
+    return Table(
+        f"{table}_published",
+        metadata,
+        Column("marker", String(64), primary_key=True),
+        Column("created_at", Time, nullable=False, index=True),
+        **IN_MYSQL,
+    )
 
 
 def _ends_with_the_id(*_: object, dialect: Any, **__: object) -> bool:
@@ -93,10 +131,10 @@ def _ends_with_the_id(*_: object, dialect: Any, **__: object) -> bool:
 
 def _message_columns() -> tuple[Column[Any], ...]:
     return (
-        Column("id", _ID, primary_key=True, nullable=True),
+        Column("id", ID, primary_key=True, nullable=True),
         Column("queue", String(255), nullable=False),
         Column("urn", String(URN_LENGTH), nullable=False),
         Column("trace_id", String(TRACE_LENGTH)),
-        Column("attempts", _Int, nullable=False, server_default=text("0")),
-        Column("payload", _PAYLOAD, nullable=False),
+        Column("attempts", Int, nullable=False, server_default=text("0")),
+        Column("payload", PAYLOAD, nullable=False),
     )

@@ -1,0 +1,291 @@
+"""A transactional outbox: what it holds is published once, in order, whatever dies, and whoever relays beside."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+from babelqueue.outbox import OutboxRecord, OutboxRelay
+from sqlalchemy import text
+
+from babelqueue_spark.bindings.sql import SqlBinding
+from babelqueue_spark.errors import BrokerUnreachableError
+from babelqueue_spark.exchange import Outbox
+from babelqueue_spark.exchange import outbox as outbox_module
+from babelqueue_spark.options import read_options
+from babelqueue_spark.testing import eventually, in_processes
+from tests.brokers import url_of
+from tests.exchange.outboxes import columns, made, store, transaction
+from tests.exchange.schedules import messages, numbers_in
+from tests.streams import drain, numbers
+
+POINTS = ["before the claim", "after the claim", "after the publish", "after the mark"]
+SHORT = 2.0
+"""The shortest lease of a relay, in seconds."""
+DATABASES = ["sqlite", "postgresql", "mariadb"]
+
+
+@pytest.fixture(params=DATABASES)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return url_of(request.param, request, tmp_path)
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/queue.db"
+
+
+@pytest.fixture
+def table(queue: str) -> str:
+    return f"o_{queue[-8:]}"
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Outbox:
+    return Outbox(f"sqlite:///{tmp_path}/shop.db", lease=SHORT)
+
+
+def relayed_by(url: str, table: str, target: str, lease: float) -> int:
+    """In a process of its own: how many rows it published."""
+    return Outbox(url, table, lease).relay({"url": target}).messages
+
+
+class TestRelay:
+    def test_rows_are_published_in_order_and_marked(
+        self, database: str, redis_server: Any, table: str, queue: str
+    ) -> None:
+        outbox = Outbox(database, table)
+        queues = [queue, f"{queue}-b"]
+        store(outbox, range(10), queues)
+        assert outbox.relay({"url": redis_server.url}).messages == 10
+        assert numbers_in(redis_server.url, *queues) == [*range(0, 10, 2), *range(1, 10, 2)]
+        assert columns(outbox, "status, attempts, picked_at") == [("published", 0, None)] * 10
+        assert outbox.relay({"url": redis_server.url}).messages == 0
+
+    def test_bodies_stay_byte_for_byte(self, box: Outbox, redis_server: Any, queue: str) -> None:
+        made(box)
+        body = '{ "job":"urn:babel:x", "data":{"amount":1.50}}'
+        with transaction(box) as connection:
+            connection.execute(
+                text("INSERT INTO outbox (queue, body) VALUES (:queue, :body)"),
+                {"queue": queue, "body": body},
+            )
+        box.relay({"url": redis_server.url})
+        with read_options({"url": redis_server.url, "queue": queue}).binding() as binding:
+            assert [row.as_py() for batch in binding.browse(queue) for row in batch["body"]] == [
+                body.encode()
+            ]
+
+    def test_what_is_rolled_back_is_not_published(self, box: Outbox, sqlite: str, queue: str) -> None:
+        store(box, [1], [queue])
+        with pytest.raises(RuntimeError), transaction(box) as connection:
+            connection.execute(text("INSERT INTO outbox (queue, body) VALUES ('q', '{}')"))
+            raise RuntimeError
+        assert box.relay({"url": sqlite}).messages == 1
+
+    def test_one_queue_may_take_all(self, box: Outbox, sqlite: str, queue: str) -> None:
+        store(box, range(4), [queue, f"{queue}-b"])
+        box.relay({"url": sqlite, "queue": "all"})
+        assert sorted(numbers_in(sqlite, "all")) == [0, 1, 2, 3]
+
+    def test_several_relays_share_the_queues_and_keep_their_order(
+        self, database: str, redis_server: Any, table: str, queue: str
+    ) -> None:
+        outbox = Outbox(database, table)
+        queues = [f"{queue}-{number}" for number in range(3)]
+        store(outbox, range(300), queues)
+        published = in_processes(3, relayed_by, database, table, redis_server.url, 90.0)
+        outbox.relay({"url": redis_server.url})
+        assert sum(published) <= 300
+        for number, name in enumerate(queues):
+            assert numbers_in(redis_server.url, name) == list(range(number, 300, 3))
+
+    def test_a_queue_that_another_relay_has_claimed_is_passed_over(
+        self, database: str, redis_server: Any, table: str, queue: str
+    ) -> None:
+        outbox = Outbox(database, table)
+        store(outbox, range(6), [queue])
+        with outbox._binding() as dead:
+            assert dead.claim(queue, 2, 1 << 20).num_rows == 2
+        assert outbox.relay({"url": redis_server.url}).messages == 0
+        late = Outbox(database, table, lease=SHORT)
+        eventually(lambda: late.relay({"url": redis_server.url}).messages == 6)
+        assert numbers_in(redis_server.url, queue) == list(range(6))
+
+    def test_a_broker_that_is_away_leaves_all_rows_pending(
+        self, box: Outbox, redis_server: Any, queue: str
+    ) -> None:
+        store(box, range(3), [queue])
+        with pytest.raises(BrokerUnreachableError):
+            box.relay({"url": "redis://127.0.0.1:1/0"})
+        [[status, attempts, error]] = set(columns(box, "status, attempts, error"))
+        assert (status, attempts) == ("pending", 1)
+        assert "127.0.0.1:1" in error
+        assert box.relay({"url": redis_server.url}).messages == 3
+        assert set(columns(box, "status, error")) == {("published", None)}
+
+    def test_what_the_broker_refuses_holds_up_no_other(
+        self, box: Outbox, aws_server: Any, queue: str
+    ) -> None:
+        store(box, [0], [queue])
+        with transaction(box) as connection:
+            body = json.dumps({"job": "urn:babel:x", "data": {"large": "x" * (1 << 20)}})
+            connection.execute(
+                text("INSERT INTO outbox (queue, body) VALUES (:queue, :body)"),
+                {"queue": queue, "body": body},
+            )
+        store(box, [2], [queue])
+        relayed = box.relay({"url": aws_server.url})
+        assert (relayed.messages, relayed.failed) == (2, 1)
+        found = columns(box, "status, attempts")
+        assert found == [("published", 0), ("pending", 1), ("published", 0)]
+        assert box.relay({"url": aws_server.url}).failed == 1
+
+
+class TestKills:
+    @pytest.mark.parametrize("point", POINTS)
+    @pytest.mark.parametrize("broker", ["sqlite", "redis"])
+    def test_a_killed_relay_loses_nothing_and_repeats_nothing(
+        self, broker: str, point: str, box: Outbox, request: pytest.FixtureRequest, tmp_path: Path, queue: str
+    ) -> None:
+        url = url_of(broker, request, tmp_path)
+        queues = [queue, f"{queue}-b"]
+        store(box, range(20), queues)
+        assert killed_at(point, box, url)
+        store(box, range(20, 24), queues)
+
+        def relayed() -> bool:
+            box.relay({"url": url})
+            return {status for (status,) in columns(box, "status")} == {"published"}
+
+        eventually(relayed)
+        assert numbers_in(url, *queues) == [*range(0, 24, 2), *range(1, 24, 2)]
+
+    def test_without_idempotency_keys_a_repeat_has_the_same_ids(
+        self, box: Outbox, rabbitmq_server: Any, queue: str
+    ) -> None:
+        store(box, range(5), [queue])
+        assert killed_at("after the publish", box, rabbitmq_server.url)
+        eventually(lambda: box.relay({"url": rabbitmq_server.url}).messages == 5)
+        found = messages(rabbitmq_server.url, queue)
+        assert found[:5] == found[5:]
+
+
+class TestBesideTheSdk:
+    def test_its_relay_and_ours_publish_each_row_once(self, box: Outbox, sqlite: str, queue: str) -> None:
+        store(box, range(40), [queue])
+        theirs = Transport()
+        relay = OutboxRelay(theirs, Store(box), batch_size=10)
+        ours = 0
+        while relay.flush().published:
+            with box._binding() as binding:
+                claimed = binding.claim(queue, 5, 1 << 20)
+                ours += binding.acknowledge(queue, claimed).true_count
+        box.relay({"url": sqlite})
+        assert len(theirs.published) + ours == 40
+        assert {status for (status,) in columns(box, "status")} == {"published"}
+        assert len(set(theirs.published)) == len(theirs.published)
+
+    def test_what_its_relay_has_fetched_is_not_ours(self, box: Outbox, sqlite: str, queue: str) -> None:
+        store(box, range(4), [queue])
+        fetched = Store(box).fetch_unpublished(2)
+        assert [json.loads(record.body)["data"]["order_id"] for record in fetched] == [0, 1]
+        assert Outbox(box.url).relay({"url": sqlite}).messages == 0
+        Store(box).mark_published([record.id for record in fetched])
+        assert Outbox(box.url).relay({"url": sqlite}).messages == 2
+        assert numbers_in(sqlite, queue) == [2, 3]
+
+
+class TestSource:
+    @pytest.mark.spark
+    def test_spark_consumes_an_outbox_and_rows_stay(
+        self, spark: Any, box: Outbox, queue: str, tmp_path: Path
+    ) -> None:
+        store(box, range(50), [queue])
+        options = {"sql.layout": "outbox", "visibilityTimeout": "10s"}
+        found = drain(spark, box.url, queue, tmp_path, **options)
+        assert Counter(numbers(row for rows in found for row in rows)) == Counter(range(50))
+        assert columns(box, "status") == [("published",)] * 50
+
+
+class Transport:
+    """The SDK's transport: a list."""
+
+    def __init__(self) -> None:
+        self.published: list[str] = []
+
+    def publish(self, queue: str, body: str) -> None:
+        self.published.append(body)
+
+
+class Store:
+    """An `OutboxStore` of the SDK on our table, as its documentation asks: rows that it fetches are claimed."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+
+    def fetch_unpublished(self, limit: int) -> list[OutboxRecord]:
+        with sqlite3.connect(self._outbox.url.removeprefix("sqlite:///"), isolation_level=None) as database:
+            database.execute("BEGIN IMMEDIATE")
+            rows = database.execute(
+                "SELECT id, body, queue, attempts FROM outbox WHERE status = 'pending' AND picked_at IS NULL "
+                "ORDER BY id LIMIT ?",
+                (limit,),
+            ).fetchall()
+            database.executemany(
+                "UPDATE outbox SET picked_at = datetime('now') WHERE id = ?", [(row[0],) for row in rows]
+            )
+            database.execute("COMMIT")
+        database.close()
+        return [OutboxRecord(str(row), body, queue, attempts) for row, body, queue, attempts in rows]
+
+    def mark_published(self, ids: list[str]) -> None:
+        self._change("UPDATE outbox SET status = 'published', picked_at = NULL WHERE id = ?", ids)
+
+    def mark_failed(self, id: str, error: str) -> None:
+        self._change("UPDATE outbox SET attempts = attempts + 1, picked_at = NULL WHERE id = ?", [id])
+
+    def _change(self, statement: str, ids: list[str]) -> None:
+        with closing(sqlite3.connect(self._outbox.url.removeprefix("sqlite:///"))) as database, database:
+            database.executemany(statement, [(row,) for row in ids])
+
+
+def killed_at(point: str, outbox: Outbox, url: str) -> bool:
+    """Run a relay in a process of its own that dies at the point; whether it reached it."""
+    process = get_context("spawn").Process(target=_relay_and_die, args=(point, outbox, url))
+    process.start()
+    process.join(60)
+    code = process.exitcode
+    process.close()
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
+
+
+def _relay_and_die(point: str, outbox: Outbox, url: str) -> None:
+    def reached(here: str) -> None:
+        if here == point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def around(owner: Any, name: str, before: str, after: str) -> None:
+        original = getattr(owner, name)
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            reached(before)
+            result = original(*args, **kwargs)
+            reached(after)
+            return result
+
+        setattr(owner, name, wrapped)
+
+    around(SqlBinding, "claim", "before the claim", "after the claim")
+    around(outbox_module, "publish", "", "after the publish")
+    around(SqlBinding, "acknowledge", "", "after the mark")
+    outbox.relay({"url": url})
