@@ -10,6 +10,8 @@
     │   ├── QueueNotFoundError
     │   ├── MessageTooLargeError
     │   └── QueuesFailedError
+    ├── InvalidPayloadError
+    ├── CatalogError
     ├── JobClaimedError
     ├── EventStoreError
     │   └── EventConflictError
@@ -123,6 +125,18 @@ class JobClaimedError(BabelQueueError):
         super().__init__(message)
         self.claimed = claimed or []
         self.scheduled = scheduled or []
+
+
+class InvalidPayloadError(BabelQueueError):
+    """A payload does not match the schema of its URN; nothing of its partition was sent."""
+
+    condition = "BABELQUEUE_INVALID_PAYLOAD"
+
+
+class CatalogError(BabelQueueError):
+    """The tables of a catalog cannot be written as its schemas are."""
+
+    condition = "BABELQUEUE_CATALOG_FAILED"
 
 
 class EventStoreError(BabelQueueError):

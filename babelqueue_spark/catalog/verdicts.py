@@ -1,0 +1,314 @@
+"""The payload against the schema of its URN, as the SDKs judge it, and in their words.
+
+They know the keywords type, required, properties, additionalProperties (false), items, enum, const,
+minLength and minimum, and ignore all others.
+
+Two ways, with one verdict. A payload that a strict decoder takes, made of the schema, has no violation; it
+is not looked at further. Any other is parsed, and goes through a check that was made of the schema.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import GenericAlias
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+Schema = Mapping[str, Any]
+Violation = list[Any]
+"""The reason, then the steps to the place, the last one first; a step is a key or a position."""
+
+Check = Callable[[Any], Violation | None]
+"""Finds the first violation in a parsed value."""
+
+_INT64 = 1 << 63
+_NO_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_parse = msgspec.json.Decoder().decode
+
+
+class Judge:
+    """Finds the first violation in each of many payloads, for one schema."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._check = _check(schema)
+        self._decode = _certain_decoder(schema)
+
+    def first_violations(self, payloads: Iterable[Any]) -> Iterator[str | None]:
+        """Yield the first violation of each JSON text (UTF-8) as `path: reason`, or None."""
+        decode = self._decode
+        if decode is None:
+            yield from map(self.first_violation, payloads)
+            return
+        for payload in payloads:
+            try:
+                decode(payload)
+            except _NO_JSON:
+                yield self.first_violation(payload)
+            else:
+                yield None
+
+    def first_violation(self, payload: Any) -> str | None:
+        """The first violation of a JSON text as `path: reason`, or None."""
+        try:
+            value = _parsed(payload)
+        except (ValueError, RecursionError):
+            return "<root>: not_json"
+        found = self._check(value)
+        return None if found is None else _worded(found)
+
+
+def _parsed(payload: Any) -> Any:
+    """The value of a JSON text, whatever Python's own parser takes."""
+    try:
+        return _parse(payload)
+    except _NO_JSON:
+        return json.loads(bytes(payload), parse_int=_integer)
+
+
+def _integer(digits: str) -> float:
+    """An integer; one with more digits than Python takes counts as a number out of range."""
+    try:
+        return int(digits)
+    except ValueError:
+        return float(digits)
+
+
+def _worded(found: Violation) -> str:
+    reason, *steps = found
+    path = ""
+    for step in reversed(steps):
+        path = f"{path}[{step}]" if isinstance(step, int) else f"{path}.{step}" if path else step
+    return f"{path or '<root>'}: {reason}"
+
+
+# -- the check ---------------------------------------------------------------------------------------------
+
+
+def _check(schema: Schema) -> Check:
+    checks = [*_checks_of_values(schema), *_checks_of_type(schema)]
+    if len(checks) == 1:
+        return checks[0]
+
+    def first(value: Any) -> Violation | None:
+        return next((found for check in checks if (found := check(value)) is not None), None)
+
+    return first
+
+
+def _checks_of_values(schema: Schema) -> Iterator[Check]:
+    if "const" in schema:
+        yield _one_of([schema["const"]], "wrong_const")
+    if isinstance(schema.get("enum"), list):
+        yield _one_of(schema["enum"], "not_in_enum")
+
+
+def _one_of(values: list[Any], reason: str) -> Check:
+    """`1`, `1.0` and `true` are three values, but within an array or object they are one."""
+
+    def check(value: Any) -> Violation | None:
+        kind = type(value)
+        return None if any(kind is type(each) and value == each for each in values) else [reason]
+
+    return check
+
+
+def _checks_of_type(schema: Schema) -> Iterator[Check]:
+    match schema.get("type"):
+        case "object":
+            yield _object(schema)
+        case "array":
+            yield _array(schema)
+        case "string":
+            yield _string(schema)
+        case "integer":
+            yield _number(schema, _is_integer, "not_an_integer")
+        case "number":
+            yield _number(schema, lambda value: type(value) in (int, float), "not_a_number")
+        case "boolean":
+            yield lambda value: None if type(value) is bool else ["not_a_boolean"]
+        case "null":
+            yield lambda value: None if value is None else ["not_null"]
+
+
+def _object(schema: Schema) -> Check:
+    required = _required(schema)
+    checks = {key: _check(each) for key, each in _properties(schema).items()}
+    closed = schema.get("additionalProperties") is False
+
+    def check(value: Any) -> Violation | None:
+        if type(value) is not dict:
+            return ["not_an_object"]
+        for key in required:
+            if key not in value:
+                return ["missing_required", key]
+        for key, item in value.items():
+            its = checks.get(key)
+            if its is not None:
+                found = its(item)
+                if found is not None:
+                    found.append(key)
+                    return found
+            elif closed:
+                return ["additional_not_allowed", key]
+        return None
+
+    return check
+
+
+def _array(schema: Schema) -> Check:
+    items = schema.get("items")
+    its = _check(items) if isinstance(items, Mapping) else None
+
+    def check(value: Any) -> Violation | None:
+        if type(value) is not list:
+            return ["not_an_array"]
+        if its is not None:
+            for position, item in enumerate(value):
+                found = its(item)
+                if found is not None:
+                    found.append(position)
+                    return found
+        return None
+
+    return check
+
+
+def _string(schema: Schema) -> Check:
+    least = _min_length(schema)
+
+    def check(value: Any) -> Violation | None:
+        if type(value) is not str:
+            return ["not_a_string"]
+        return ["below_min_length"] if len(value) < least else None
+
+    return check
+
+
+def _number(schema: Schema, is_one: Callable[[Any], bool], reason: str) -> Check:
+    minimum = _minimum(schema)
+
+    def check(value: Any) -> Violation | None:
+        if not is_one(value):
+            return [reason]
+        return ["below_minimum"] if minimum is not None and _float(value) < minimum else None
+
+    return check
+
+
+def _is_integer(value: Any) -> bool:
+    return type(value) is int or (type(value) is float and value.is_integer())
+
+
+# -- the keywords ------------------------------------------------------------------------------------------
+
+
+def _required(schema: Schema) -> list[str]:
+    required = schema.get("required")
+    return [key for key in required if isinstance(key, str)] if isinstance(required, list) else []
+
+
+def _properties(schema: Schema) -> dict[str, Schema]:
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return {}
+    return {key: each for key, each in properties.items() if isinstance(each, Mapping)}
+
+
+def _min_length(schema: Schema) -> int:
+    found = schema.get("minLength")
+    return int(found) if isinstance(found, int | float) else 0
+
+
+def _minimum(schema: Schema) -> float | None:
+    found = schema.get("minimum")
+    return _float(found) if type(found) in (int, float) else None
+
+
+def _float(number: Any) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+# -- the decoder -------------------------------------------------------------------------------------------
+
+
+class _UncertainError(Exception):
+    """There is no type whose decoder takes nothing but payloads without a violation."""
+
+
+def _certain_decoder(schema: Schema) -> Callable[[Any], Any] | None:
+    """What raises for each payload that may have a violation; None where that cannot be made."""
+    try:
+        return msgspec.json.Decoder(_certain(schema)).decode
+    except (
+        _UncertainError,
+        ValueError,
+        TypeError,
+        OverflowError,
+    ):  # some keys and bounds msgspec refuses
+        return None
+
+
+def _certain(schema: Schema) -> Any:
+    """A type of which each value that msgspec decodes into it has no violation."""
+    if "const" in schema or isinstance(schema.get("enum"), list):
+        return _certain_values(schema)
+    match schema.get("type"):
+        case "object":
+            return _certain_object(schema)
+        case "array":
+            items = schema.get("items")
+            return GenericAlias(list, (_certain(items) if isinstance(items, Mapping) else msgspec.Raw,))
+        case "string":
+            least = _min_length(schema)
+            return Annotated[str, msgspec.Meta(min_length=least)] if least > 0 else str
+        case "integer":
+            return _certain_integer(schema)
+        case "number":
+            minimum = _minimum(schema)
+            return float if minimum is None else Annotated[float, msgspec.Meta(ge=minimum)]
+        case "boolean":
+            return bool
+        case "null":
+            return None
+    return msgspec.Raw
+
+
+def _certain_values(schema: Schema) -> Any:
+    check = _check(schema)
+    allowed = [value for value in schema.get("enum", [schema.get("const")]) if check(value) is None]
+    if not allowed or not all(type(value) is str or value is None for value in allowed):
+        raise _UncertainError
+    return Literal[tuple(allowed)]
+
+
+def _certain_object(schema: Schema) -> Any:
+    properties, required = _properties(schema), _required(schema)
+    closed = schema.get("additionalProperties") is False
+    unknown = [key for key in required if key not in properties]
+    if closed and unknown:
+        raise _UncertainError
+    kinds = {key: _certain(each) for key, each in properties.items()} | dict.fromkeys(unknown, msgspec.Raw)
+    names = {key: f"f{position}" for position, key in enumerate(kinds)}
+    return msgspec.defstruct(
+        "Payload",
+        [(names[key], kind, *(() if key in required else (None,))) for key, kind in kinds.items()],
+        rename={name: key for key, name in names.items()},
+        kw_only=True,
+        forbid_unknown_fields=closed,
+        gc=False,
+    )
+
+
+def _certain_integer(schema: Schema) -> Any:
+    minimum = _minimum(schema)
+    if minimum is None:
+        return int
+    if not -_INT64 <= minimum < _INT64:
+        raise _UncertainError
+    return Annotated[int, msgspec.Meta(ge=math.ceil(minimum))]
