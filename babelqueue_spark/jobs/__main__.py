@@ -14,6 +14,7 @@ Jobs:
     relay         the rows of a transactional outbox to a broker
     recover       claims of readers that died on Redis, back to their queue
     tail          the messages of a queue as they come, without consuming them
+    catalog       schemas by URN: propose them from a queue, check a queue, compare two versions
     bench         messages a second into a queue of a broker, and out of it
     demo          all of it in a minute, on a queue in a file
 
@@ -45,6 +46,7 @@ JOBS = (
     "relay",
     "recover",
     "tail",
+    "catalog",
     "bench",
     "demo",
 )

@@ -1,0 +1,266 @@
+"""Schemas of payloads by URN: propose them from a queue, check a queue against them, compare two versions.
+
+    babelqueue-spark catalog infer --url redis://localhost:6379/0 --queue orders --output registry
+    babelqueue-spark catalog check --url env:ORDERS_URL --queue orders --registry registry/registry.json
+    babelqueue-spark catalog compat registry/registry.json proposed/registry.json
+
+`infer` looks at what is in a queue, without consuming it, and proposes a registry: for each URN a schema
+with types, formats, and what is required because each message has it. `check` looks as `infer` does, and
+exits with 1 where a message has no schema, violates it, or has a property that it does not name. `compat`
+exits with 1 where what was valid under the old schema, or registry, is not under the new one.
+
+`infer` and `check` look at no more than `--limit` messages of each queue, on all brokers but SQS. `--json`
+writes the findings to a file too. All three run without Spark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+
+from babelqueue_spark.bindings import binding_class
+from babelqueue_spark.catalog.compatibility import breaks
+from babelqueue_spark.catalog.documents import read_json
+from babelqueue_spark.catalog.drift import anywhere, unknown_members
+from babelqueue_spark.catalog.inferring import Shape
+from babelqueue_spark.catalog.registry import Registry
+from babelqueue_spark.envelope import decode
+from babelqueue_spark.errors import OptionError
+from babelqueue_spark.jobs.command import Arguments, JobError, count, job, new_console, show
+from babelqueue_spark.options import Options, read_options
+
+_DRAFT = "http://json-schema.org/draft-07/schema#"
+Rows = Iterator[tuple[str | None, str | None, str | None]]
+"""URN, payload as JSON text, and why the envelope is refused."""
+
+
+@job
+def main(arguments: list[str] | None = None) -> int:
+    """Run the job; returns the exit code."""
+    given = parse(arguments)
+    console = new_console()
+    tasks = {"infer": infer, "check": check, "compat": compat}
+    return tasks[given.task](given, console)
+
+
+class _Task(Arguments):
+    def __init__(self, *, prog: str, **_: Any) -> None:
+        super().__init__(prog.removeprefix("babelqueue-spark "), __doc__)
+
+
+def command_line() -> Arguments:
+    """Make the parser of the command line."""
+    parser = Arguments("catalog", __doc__)
+    tasks = parser.add_subparsers(dest="task", required=True, metavar="TASK", parser_class=_Task)
+    task = tasks.add_parser("infer", help="propose a registry from what is in a queue")
+    _add_queue(task)
+    task.add_argument("--output", metavar="FOLDER", help="where to write the proposed registry")
+    task = tasks.add_parser("check", help="compare what is in a queue with a registry")
+    _add_queue(task)
+    task.add_argument("--registry", required=True, metavar="PATH", help="registry.json, its folder or URL")
+    task = tasks.add_parser("compat", help="say what a new schema or registry breaks")
+    task.add_argument("old", metavar="OLD", help="a schema's file, or a registry")
+    task.add_argument("new", metavar="NEW", help="the same, as it is to be")
+    for task in tasks.choices.values():
+        task.add_argument("--json", metavar="FILE", help="write the findings as JSON too")
+    return parser
+
+
+def _add_queue(task: Arguments) -> None:
+    task.add_broker(queue="one queue, or several with commas")
+    task.add_argument(
+        "--limit", type=count, default=10_000, help="most messages to look at in each queue (default: 10000)"
+    )
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; exits with 2 when it is wrong."""
+    return command_line().parse_args(arguments)
+
+
+# -- infer -------------------------------------------------------------------------------------------------
+
+
+def infer(given: argparse.Namespace, console: Console) -> int:
+    """Propose a registry."""
+    shapes, refused = shapes_of(_browsed(given))
+    schemas = {urn: schema_of(shape) for urn, shape in shapes.items()}
+    if given.output:
+        write_registry(Path(given.output), schemas)
+    messages = {urn: shape.values for urn, shape in shapes.items()}
+    _write(given.json, {"messages": messages, "refused": dict(refused), "schemas": schemas})
+    show(console, ("URN", "property", "type", "format", "required", "in"), _lines(shapes))
+    if refused:
+        show(console, ("left out", "messages"), sorted(refused.items()))
+    return 0
+
+
+def shapes_of(rows: Rows) -> tuple[dict[str, Shape], Counter[str]]:
+    """What the payloads of each URN look like, and reason → messages that are no valid envelope."""
+    shapes: dict[str, Shape] = {}
+    refused: Counter[str] = Counter()
+    for urn, data, error in rows:
+        if error is not None or urn is None or data is None:
+            refused[str(error)] += 1
+        else:
+            shapes.setdefault(urn, Shape()).add(msgspec.json.decode(data))
+    return dict(sorted(shapes.items())), refused
+
+
+def schema_of(shape: Shape) -> dict[str, Any]:
+    """The schema of a URN's payloads."""
+    return {"$schema": _DRAFT, "$comment": f"inferred from {shape.values} messages", **shape.schema()}
+
+
+def write_registry(folder: Path, schemas: dict[str, dict[str, Any]]) -> None:
+    """Write a registry.json and a file for each schema; raises `JobError` where there is one already."""
+    manifest = folder / "registry.json"
+    if manifest.exists():
+        raise JobError(f"{manifest} is there already: name another folder, and compare the two with compat")
+    (folder / "schemas").mkdir(parents=True, exist_ok=True)
+    entries, names = [], set[str]()
+    for urn, schema in schemas.items():
+        name = re.sub(r"[^a-z0-9]+", "-", urn.lower().removeprefix("urn:babel:")).strip("-") or "urn"
+        while name in names:
+            name += "-2"
+        names.add(name)
+        (folder / "schemas" / f"{name}.json").write_text(_json(schema), encoding="utf-8")
+        entries.append({"urn": urn, "schema": f"schemas/{name}.json"})
+    manifest.write_text(_json({"schemas": entries}), encoding="utf-8")
+
+
+def _lines(shapes: dict[str, Shape]) -> Iterator[tuple[Any, ...]]:
+    for urn, shape in shapes.items():
+        yield urn, "", "object", "", "", shape.values
+        schema = shape.schema()
+        for name, member in shape.members.items():
+            kinds = schema["properties"][name].get("type", "any")
+            words = kinds if isinstance(kinds, str) else " or ".join(kinds)
+            form = schema["properties"][name].get("format", "")
+            yield "", name, words, form, "yes" if name in schema["required"] else "", member.values
+
+
+# -- check -------------------------------------------------------------------------------------------------
+
+
+def check(given: argparse.Namespace, console: Console) -> int:
+    """Compare a queue with a registry."""
+    registry = Registry(given.registry)
+    total, found = findings(_browsed(given), registry)
+    lines = [(*line, messages) for line, messages in sorted(found.items())]
+    named = [dict(zip(("finding", "urn", "what", "messages"), line, strict=True)) for line in lines]
+    _write(given.json, {"messages": total, "findings": named})
+    if not lines:
+        console.print(f"{given.queue}: {total:,} messages match {given.registry}")
+        return 0
+    show(console, ("finding", "URN", "what", "messages"), lines)
+    print(f"catalog: messages of {given.queue} do not match {given.registry}", file=sys.stderr)
+    return 1
+
+
+def findings(rows: Rows, registry: Registry) -> tuple[int, Counter[tuple[str, str, str]]]:
+    """How many messages there are, and (finding, URN, what) → messages."""
+    found: Counter[tuple[str, str, str]] = Counter()
+    total = 0
+    for urn, data, error in rows:
+        total += 1
+        if error is not None or urn is None or data is None:
+            found["invalid envelope", urn or "", str(error)] += 1
+        else:
+            found.update({(kind, urn, what) for kind, what in _of_payload(urn, data, registry)})
+    return total, found
+
+
+def _of_payload(urn: str, data: str, registry: Registry) -> Iterator[tuple[str, str]]:
+    schema = registry.schema(urn)
+    if schema is None:
+        yield "unknown URN", ""
+        return
+    violation = registry.violation(urn, data)
+    if violation is not None:
+        yield "violation", anywhere(violation)
+        return
+    for path in unknown_members(schema, msgspec.json.decode(data)):
+        yield "unknown property", path
+
+
+# -- compat ------------------------------------------------------------------------------------------------
+
+
+def compat(given: argparse.Namespace, console: Console) -> int:
+    """Say what a new schema or registry breaks."""
+    found = {urn: changes for urn, changes in _changes(given.old, given.new).items() if changes}
+    _write(given.json, {"breaking": found})
+    if not found:
+        console.print("backward-compatible: no breaking changes.")
+        return 0
+    lines = [(urn, change) for urn, changes in found.items() for change in changes]
+    show(console, ("schema", "breaking change"), lines)
+    print(f"catalog: {len(lines)} breaking change(s): mint a new URN instead", file=sys.stderr)
+    return 1
+
+
+def _changes(old: str, new: str) -> dict[str, list[str]]:
+    """Breaking changes by URN, or by the new file's name where schemas are given."""
+    before, now = _registry_or_schema(old), _registry_or_schema(new)
+    if isinstance(before, Registry) and isinstance(now, Registry):
+        found = {}
+        for urn in before.urns:
+            its = now.schema(urn)
+            found[urn] = ["schema removed"] if its is None else breaks(before.schema(urn) or {}, its)
+        return found
+    if isinstance(before, Registry) or isinstance(now, Registry):
+        raise JobError("one is a registry and one a schema: give two of a kind")
+    return {Path(new).name: breaks(before, now)}
+
+
+def _registry_or_schema(location: str) -> Registry | dict[str, Any]:
+    if not Path(location).is_file():
+        return Registry(location)
+    content = read_json(location)
+    if not isinstance(content, dict):
+        raise OptionError(f"{location} is neither a schema nor a registry")
+    return Registry(location) if isinstance(content.get("schemas"), list) else content
+
+
+# -- both --------------------------------------------------------------------------------------------------
+
+
+def _browsed(given: argparse.Namespace) -> Rows:
+    options = read_options({"url": given.url, "queue": given.queue, **dict(given.option)})
+    if binding_class(options.broker).capabilities.browse == "none":
+        raise OptionError(f"broker '{options.broker}' shows messages to nobody who does not consume them")
+    return _rows(options, given.limit)
+
+
+def _rows(options: Options, limit: int) -> Rows:
+    with options.binding() as binding:
+        for queue in options.queue:
+            left = limit
+            for batch in binding.browse(queue):
+                part = batch.slice(0, left)
+                envelopes = decode(part.column("body"), allow_list_data=options.allow_empty_list_data)
+                yield from zip(
+                    *(envelopes.column(name).to_pylist() for name in ("job", "data", "error")), strict=True
+                )
+                left -= part.num_rows
+                if not left:
+                    break
+
+
+def _write(path: str | None, content: dict[str, Any]) -> None:
+    if path:
+        Path(path).write_text(_json(content), encoding="utf-8")
+
+
+def _json(content: Any) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
