@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from babelqueue_spark.bindings import Binding, LogBinding, binding_class
 from babelqueue_spark.errors import BabelQueueError, OptionError
 from babelqueue_spark.options import Options, read_options, write_options
-from babelqueue_spark.rows.reading import SCHEMA, check_schema
+from babelqueue_spark.rows.reading import check_schema, schema_of_read
 from babelqueue_spark.sink.writer import QueueStreamWriter, QueueWriter
 from babelqueue_spark.source.browse import QueueReader
 from babelqueue_spark.source.log import LogReader, LogStreamReader
@@ -36,20 +36,19 @@ class BabelQueueDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return all columns of a read; `.schema(…)` on the reader may ask for fewer."""
-        self._read_options()
-        return SCHEMA
+        return schema_of_read(self._read_options().catalog)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Browse queues without consuming, or read a range of a log."""
-        check_schema(schema)
         options = self._read_options()
+        check_schema(schema, options.catalog)
         return LogReader(options, schema) if _is_log(options) else QueueReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Consume queues through the journal, or follow logs by their offsets."""
         try:
-            check_schema(schema)
             options = self._read_options()
+            check_schema(schema, options.catalog)
             return (
                 LogStreamReader(options, schema) if _is_log(options) else QueueStreamReader(options, schema)
             )

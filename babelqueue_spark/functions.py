@@ -27,6 +27,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, BooleanType, DataType, StringType, StructField, StructType
 
 from babelqueue_spark import envelope
+from babelqueue_spark.catalog.registry import Registry, registry_of
 from babelqueue_spark.envelope.trace import trace_context as _trace_context
 from babelqueue_spark.rows.bodies import blocks_of, bodies, texts_of
 from babelqueue_spark.rows.dead_letters import dead_letter_blocks
@@ -160,6 +161,20 @@ def urn_matches(job: ColumnOrName, pattern: Column | str) -> Column:
     """
     patterns = lit(pattern) if isinstance(pattern, str) else pattern
     return _udf("urn_matches", _matching, BooleanType())(job, patterns).alias("urn_matches")
+
+
+def violation(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str) -> Column:
+    """Return the first violation in a payload, as the SDKs word it: `amount: below_minimum`.
+
+    Null where the payload has none, where the catalog has no schema for the URN, and where `data` is null.
+
+    Args:
+        job: the URN.
+        data: the payload as JSON text.
+        catalog: a `Catalog`, or where its `registry.json` is; it is read here, not on executors.
+    """
+    registry = registry_of(catalog)
+    return _udf("violation", registry.violations, StringType())(job, data).alias("violation")
 
 
 def register(spark: SparkSession, prefix: str = "bq_") -> None:

@@ -25,6 +25,7 @@ from babelqueue_spark.bindings import (
 )
 from babelqueue_spark.bindings.contract import DeadLetterStyle
 from babelqueue_spark.bindings.options import byte_size, flag, seconds
+from babelqueue_spark.catalog.registry import Registry
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.journal import Journal, is_object_store
 from babelqueue_spark.secrets import is_reference, resolve
@@ -111,6 +112,8 @@ class Option:
         """Parse the text; `OptionError` says what the option takes."""
         try:
             return self.parse(text)
+        except OptionError:
+            raise
         except ValueError as error:
             shown = "" if self.name == "url" else f" '{text}'"
             raise OptionError(f"option '{self.name}' has the value{shown}, but takes {error}") from None
@@ -241,6 +244,15 @@ OPTIONS = (
         doc='read PHP\'s `"data":[]` as an empty object',
     ),
     Option(
+        name="catalog",
+        parse=Registry,
+        field="catalog",
+        on="both",
+        default_doc="none",
+        doc="the SDKs' `registry.json`, or its folder (a path, or the URL of an object store): a read gets "
+        "the column `violation`, a write refuses payloads with one; see [the catalog](catalog.md)",
+    ),
+    Option(
         name="deadLetterStyle",
         parse=_style,
         field="dead_letter_style",
@@ -308,6 +320,7 @@ class Options:
     ending_offsets: Offsets | None = None
     fail_on_data_loss: bool
     allow_empty_list_data: bool
+    catalog: Registry | None = None
     dead_letter_style: DeadLetterStyle
     dead_letter_queue: str | None = None
     txn_app_id: str | None = None

@@ -233,7 +233,15 @@ def rows(page: str, heading: str) -> dict[str, str]:
 def test_columns_are_those_of_the_code() -> None:
     read = rows("docs/columns.md", "Columns of a read")
     assert read == {field.name: field.dataType.typeName().replace("integer", "int") for field in SCHEMA}
-    written = {"job", "urn", "data", *rows("docs/columns.md", "Columns of a write"), "error", "delivery"}
+    written = {
+        "job",
+        "urn",
+        "data",
+        *rows("docs/columns.md", "Columns of a write"),
+        "error",
+        "violation",
+        "delivery",
+    }
     assert written == set(COLUMNS)
     assert list(rows("docs/columns.md", "Invalid messages"))[1:] == [str(reason) for reason in Reason]
 

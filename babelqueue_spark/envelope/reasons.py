@@ -10,7 +10,7 @@ from babelqueue_spark.envelope.columns import BLANKS, SCHEMA_VERSION
 
 
 class Reason(StrEnum):
-    """A code of the `error` column, in the order in which the checks are made."""
+    """A code of the `error` column, in the order of the checks; the last one needs a catalog."""
 
     POISON = "poison"
     MISSING_URN = "missing_urn"
@@ -19,6 +19,7 @@ class Reason(StrEnum):
     INVALID_DATA = "invalid_data"
     MISSING_TRACE_ID = "missing_trace_id"
     INVALID_ATTEMPTS = "invalid_attempts"
+    INVALID_PAYLOAD = "invalid_payload"
 
 
 def verdict(columns: dict[str, Any], poison: Any) -> Any:

@@ -6,6 +6,7 @@ from inspect import signature
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -21,7 +22,9 @@ from pyspark.sql.types import (
 )
 
 from babelqueue_spark.bindings import BaseBinding
-from babelqueue_spark.envelope import decode
+from babelqueue_spark.catalog.registry import Registry
+from babelqueue_spark.envelope import Reason, decode
+from babelqueue_spark.envelope.typed import typed
 from babelqueue_spark.errors import OptionError
 
 _STRINGS = MapType(StringType(), StringType())
@@ -72,12 +75,23 @@ _IN_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arro
 ENVELOPE = StructType(SCHEMA.fields[: SCHEMA.fieldNames().index("error") + 1])
 """The columns of a read that come from the body."""
 
+VIOLATION = StructField("violation", StringType())
+"""The column that a read with a catalog has beside `error`: what is wrong with the payload, or null."""
+
 _DELIVERY_FIELDS = ("id", "count", "redelivered", "enqueued_at", "key")
 
 
-def check_schema(wanted: StructType) -> None:
-    """Raise `OptionError` unless `wanted` is a subset of `SCHEMA`, with any type for `data`."""
-    known = {field.name: field.dataType for field in SCHEMA}
+def schema_of_read(catalog: Registry | None) -> StructType:
+    """The columns of a read with or without a catalog."""
+    if catalog is None:
+        return SCHEMA
+    beside = SCHEMA.fieldNames().index("error") + 1
+    return StructType([*SCHEMA.fields[:beside], VIOLATION, *SCHEMA.fields[beside:]])
+
+
+def check_schema(wanted: StructType, catalog: Registry | None = None) -> None:
+    """Raise `OptionError` unless `wanted` is a subset of `schema_of_read`, with any type for `data`."""
+    known = {field.name: field.dataType for field in schema_of_read(catalog)}
     for field in wanted:
         if field.name not in known:
             raise OptionError(
@@ -115,6 +129,7 @@ def to_rows(
     binding: BaseBinding,
     wanted: StructType,
     allow_list_data: bool,
+    catalog: Registry | None = None,
 ) -> pa.RecordBatch:
     """Turn deliveries into the wanted columns, one row each, in Spark's Arrow types.
 
@@ -124,9 +139,13 @@ def to_rows(
         binding: gives the rule for attempts; it is not connected here.
         wanted: a schema that passed `check_schema`.
         allow_list_data: read PHP's `"data":[]` as an empty object.
+        catalog: judges the payloads of valid envelopes.
     """
     schema = pa.schema(arrow_fields(wanted))
-    envelope = envelope_columns(deliveries.column("body"), wanted, allow_list_data)
+    if catalog is None:
+        envelope = envelope_columns(deliveries.column("body"), wanted, allow_list_data)
+    else:
+        envelope = judged_columns(deliveries.column("body"), wanted, allow_list_data, catalog)
     arrays = []
     for field in schema:
         if field.name == "queue":
@@ -151,6 +170,21 @@ def envelope_columns(bodies: pa.Array, wanted: StructType, allow_list_data: bool
     data_type = types.get("data", pa.string())
     envelope = decode(bodies, allow_list_data=allow_list_data, data_type=data_type)
     return dict(zip(envelope.schema.names, envelope.columns, strict=True))
+
+
+def judged_columns(
+    bodies: pa.Array, wanted: StructType, allow_list_data: bool, catalog: Registry
+) -> dict[str, pa.Array]:
+    """Decode as `envelope_columns` does, with `violation`; a payload that has one has an `error` too."""
+    columns = envelope_columns(bodies, SCHEMA, allow_list_data)
+    accepted = pc.if_else(columns["error"].is_null(), columns["job"], None)
+    columns["violation"] = catalog.violations(accepted, columns["data"])
+    refused = columns["violation"].is_valid()
+    columns["error"] = pc.if_else(refused, str(Reason.INVALID_PAYLOAD), columns["error"])
+    types = {field.name: field.type for field in arrow_fields(wanted)}
+    if types.get("data", pa.string()) != pa.string():
+        columns["data"] = typed(columns["data"], types["data"])
+    return columns
 
 
 def arrow_fields(wanted: StructType) -> list[pa.Field]:

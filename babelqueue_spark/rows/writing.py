@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 from babelqueue_spark.bindings import OUTGOING, BaseBinding
 from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN
 from babelqueue_spark.bindings.options import seconds
-from babelqueue_spark.errors import BabelQueueError
+from babelqueue_spark.catalog.registry import Registry
+from babelqueue_spark.envelope import decode
+from babelqueue_spark.errors import BabelQueueError, InvalidPayloadError
 from babelqueue_spark.options import Options
 from babelqueue_spark.rows.bodies import (
     blocks_of,
@@ -29,9 +31,9 @@ from babelqueue_spark.rows.size_limits import within_bounds
 
 COLUMNS = (
     "job", "urn", "data", "trace_id", "queue", "attempts", "headers", "meta", "key", "delay", "deliver_at",
-    "dead_letter", "body", "error", "delivery",
+    "dead_letter", "body", "error", "violation", "delivery",
 )  # fmt: skip
-"""Columns a write takes. `error` and `delivery` come from a read and are not written."""
+"""Columns a write takes. `error`, `violation` and `delivery` come from a read and are not written."""
 
 
 def to_messages(
@@ -55,6 +57,8 @@ def to_messages(
     blocks = blocks_of(rows)
     queues = _queues(rows, blocks, options)
     found, envelopes = bodies_and_envelopes(rows, blocks, queues, first_row, ids)
+    if options.catalog is not None:
+        _check_payloads(found, blocks.is_null(), options.catalog, first_row)
     targets = _targets(queues, blocks, options, binding)
     delays = _delays(rows, binding)
     _check_delays(delays, targets, binding)
@@ -70,6 +74,20 @@ def to_messages(
     if len(names) == 1:
         return {names[0]: outgoing}
     return {name: outgoing.filter(pc.equal(targets, name)) for name in names}
+
+
+def _check_payloads(
+    bodies: pa.BinaryArray, judged: pa.BooleanArray, catalog: Registry, first_row: int
+) -> None:
+    """Raise for the first payload that has a violation; dead letters have theirs already."""
+    envelopes = decode(bodies)
+    jobs = pc.if_else(judged, envelopes.column("job"), None)
+    violations = catalog.violations(jobs, envelopes.column("data"))
+    if violations.null_count < len(violations):
+        row = pc.index(violations.is_valid(), True).as_py()
+        raise InvalidPayloadError(
+            f"row {first_row + row} has a payload that the catalog refuses: {jobs[row]}: {violations[row]}"
+        )
 
 
 # -- queues ------------------------------------------------------------------------------------------

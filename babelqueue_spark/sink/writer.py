@@ -7,6 +7,7 @@ import hashlib
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,7 @@ from babelqueue_spark.options import Options
 from babelqueue_spark.publishing import in_chunks, publish
 from babelqueue_spark.rows.ids import IdSource
 from babelqueue_spark.rows.writing import COLUMNS, to_messages
+from babelqueue_spark.sink.checking import checked_first
 
 _QUERY = "sql.streaming.queryId"
 
@@ -98,7 +100,16 @@ def _publish(
     published = row = 0
     sent: Future[int] | None = None
     # The binding that publishes is busy while another answers what the next rows may hold.
-    with options.binding() as binding, options.binding() as asked, ThreadPoolExecutor(1, "publish") as thread:
+    with (
+        options.binding() as binding,
+        options.binding() as asked,
+        ThreadPoolExecutor(1, "publish") as thread,
+        ExitStack() as stack,
+    ):
+        if options.catalog is not None:
+            batches = stack.enter_context(
+                checked_first(batches, lambda rows, row: to_messages(rows, row, stamp, options, asked))
+            )
         for chunk in in_chunks(batches, binding):
             of_content = IdSource(f"{stamp.text} {_fingerprint(chunk)}", stamp.writer)
             ids = of_content if ids_by_content else stamp

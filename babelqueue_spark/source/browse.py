@@ -37,5 +37,10 @@ class QueueReader(DataSourceReader):
         with self._options.binding() as binding:
             for batch in binding.browse(partition.queue):
                 yield to_rows(
-                    batch, partition.queue, binding, self._schema, self._options.allow_empty_list_data
+                    batch,
+                    partition.queue,
+                    binding,
+                    self._schema,
+                    self._options.allow_empty_list_data,
+                    self._options.catalog,
                 )

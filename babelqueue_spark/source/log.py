@@ -270,7 +270,14 @@ class _Log:
         with self.binding() as binding:
             origin = binding.origin(partition.queue)
             for batch in self._batches(binding, partition):
-                yield to_rows(batch, origin, binding, self._schema, self._options.allow_empty_list_data)
+                yield to_rows(
+                    batch,
+                    origin,
+                    binding,
+                    self._schema,
+                    self._options.allow_empty_list_data,
+                    self._options.catalog,
+                )
 
     def _batches(self, binding: LogBinding, part: OffsetRange) -> Iterator[pa.RecordBatch]:
         try:

@@ -101,7 +101,14 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         journal = self._options.journal()
         with self._options.queue_binding() as binding:
             for queues, batch in _in_rows(deliveries_of(partition, self._options, journal, binding)):
-                yield to_rows(batch, queues, binding, self._schema, self._options.allow_empty_list_data)
+                yield to_rows(
+                    batch,
+                    queues,
+                    binding,
+                    self._schema,
+                    self._options.allow_empty_list_data,
+                    self._options.catalog,
+                )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_planner": None}

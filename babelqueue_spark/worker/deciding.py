@@ -93,7 +93,7 @@ def _decide(row: int, rows: Rows, handlers: Handlers, admission: Admission, rule
         return policy.gated(attempts), []
     error = rows.errors[row]
     if error is not None:
-        return policy.refused(attempts, error), []
+        return policy.refused(attempts, error, rows.violations[row]), []
     if not handlers.has(job):
         return _waiting(row, rows, policy.unknown(attempts), WorkerReason.UNKNOWN_URN, rules), []
     record = admission.record(row)

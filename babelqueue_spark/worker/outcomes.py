@@ -132,10 +132,11 @@ class Policy:
         """Tell whether a message may go back to its queue."""
         return self.max_attempts > 1 or self.unknown_urn == "release"
 
-    def refused(self, attempts: int, reason: str) -> Verdict:
-        """Dead-letter a body that is no acceptable envelope: no retry helps. Without a URN it is poison."""
+    def refused(self, attempts: int, reason: str, violation: str | None = None) -> Verdict:
+        """Dead-letter an envelope or payload that is refused: no retry helps. Without a URN it is poison."""
         named = Reason.POISON if reason == Reason.MISSING_URN else reason
-        return Verdict(Outcome.DEAD_LETTERED, attempts, named, f"the envelope was refused: {reason}")
+        what, why = ("envelope", reason) if violation is None else ("payload", violation)
+        return Verdict(Outcome.DEAD_LETTERED, attempts, named, _shortened(f"the {what} was refused: {why}"))
 
     def gated(self, attempts: int) -> Verdict:
         """Refuse a message whose headers name another schema version; its body is not read."""

@@ -28,6 +28,7 @@ INPUT = pa.schema(
         ("id", pa.string()),
         ("key", pa.string()),
         ("error", pa.string()),
+        ("violation", pa.string()),
     ]
 )
 """What a task has to know of each row."""
@@ -38,7 +39,7 @@ class Rows:
 
     Attributes:
         table: the columns, each in one piece.
-        bodies, queues, jobs, ids, errors: the columns of that name as lists.
+        bodies, queues, jobs, ids, errors, violations: the columns of that name as lists.
         attempts: the column, 0 where it is null.
     """
 
@@ -49,6 +50,7 @@ class Rows:
         self.jobs: list[str] = self._list("job")
         self.ids: list[str | None] = self._list("id")
         self.errors: list[str | None] = self._list("error")
+        self.violations: list[str | None] = self._list("violation")
         self.attempts: list[int] = [count or 0 for count in self._list("attempts")]
         self._trace_ids: list[str] = self._list("trace_id")
         self._headers: list[Any] = self._list("headers")

@@ -14,10 +14,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, StructType
 
-from babelqueue_spark.envelope import SCHEMA_VERSION
+from babelqueue_spark.catalog.registry import Registry, registry_of
+from babelqueue_spark.envelope import SCHEMA_VERSION, Reason
 from babelqueue_spark.envelope.columns import BLANKS
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.functions import decode
+from babelqueue_spark.functions import decode, violation
 from babelqueue_spark.journal import open_store
 from babelqueue_spark.options import journal_config, resolved_config, write_options
 from babelqueue_spark.packages import require
@@ -45,6 +46,7 @@ _INPUT = [
     "meta.id AS id",
     "delivery.key AS key",
     "error",
+    "violation",
 ]
 _NEEDED = ("body", "queue", "headers", "attempts", "job", "trace_id", "data", "meta", "delivery", "error")
 _STOPPED = (
@@ -78,6 +80,8 @@ class Worker:
         handler_timeout: seconds that a message handler has for a message; None = no limit.
         dataframe_timeout: seconds that a DataFrame handler has for a batch; None = no limit.
         idempotency: where to remember handled messages; None = a message is handled as often as it comes.
+        catalog: a `Catalog`, or where its `registry.json` is: a message whose payload violates the schema of
+            its URN becomes a dead letter, and no handler gets it.
         on_batch: called on the driver after each batch, with its number and its `Counts`.
         message_log: a directory that driver and executors share, for a JSON line about each message that is
             taken or published; None = no lines. They hold whole bodies.
@@ -101,6 +105,7 @@ class Worker:
         handler_timeout: float | None = None,
         dataframe_timeout: float | None = None,
         idempotency: IdempotencyStore | None = None,
+        catalog: Registry | str | None = None,
         on_batch: Callable[[int, Counts], None] | None = None,
         message_log: str | None = None,
         frame_timeout: float | None = None,
@@ -125,6 +130,7 @@ class Worker:
         self._handler_timeout = _timeout("handler_timeout", handler_timeout, idempotency)
         self._dataframe_timeout = _timeout("dataframe_timeout", dataframe_timeout, idempotency)
         self._idempotency = idempotency
+        self._catalog = None if catalog is None else registry_of(catalog)
         self._on_batch = on_batch
         self._message_log = message_log
         self._routes = Routes()
@@ -262,6 +268,7 @@ class Worker:
 
     def _handled(self, frame: DataFrame, work: Work) -> Counts:
         _check_columns(frame.schema)
+        frame = _judged(frame, self._catalog)
         counts = Counts()
         if not self._routes.dataframe_handlers():
             counts.add(_run(frame, handle(work)))
@@ -359,6 +366,17 @@ def _acceptable() -> Column:
         gated = value.rlike(f"[^{BLANKS}]") & (value != str(SCHEMA_VERSION))
         wanted &= ~F.coalesce(gated, F.lit(False))
     return wanted
+
+
+def _judged(frame: DataFrame, catalog: Registry | None) -> DataFrame:
+    """The rows with a column `violation`, and an `error` where it is not null."""
+    known = F.col("violation") if "violation" in frame.columns else F.lit(None).cast("string")
+    if catalog is None:
+        return frame.withColumn("violation", known)
+    found = F.when(F.col("error").isNull(), violation("job", "data", catalog))
+    judged = frame.withColumn("violation", F.coalesce(known, found))
+    refused = F.when(F.col("violation").isNotNull(), F.lit(str(Reason.INVALID_PAYLOAD)))
+    return judged.withColumn("error", F.coalesce("error", refused))
 
 
 def _was_stopped(error: BaseException) -> bool:
