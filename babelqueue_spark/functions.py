@@ -27,7 +27,9 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, BooleanType, DataType, StringType, StructField, StructType
 
 from babelqueue_spark import envelope
+from babelqueue_spark.catalog import protection
 from babelqueue_spark.catalog.registry import Registry, registry_of
+from babelqueue_spark.catalog.sensitive import SensitiveFields
 from babelqueue_spark.envelope.trace import trace_context as _trace_context
 from babelqueue_spark.rows.bodies import blocks_of, bodies, texts_of
 from babelqueue_spark.rows.dead_letters import dead_letter_blocks
@@ -175,6 +177,54 @@ def violation(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str) ->
     """
     registry = registry_of(catalog)
     return _udf("violation", registry.violations, StringType())(job, data).alias("violation")
+
+
+def protect(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str, key: str) -> Column:
+    """Return a payload with its sensitive fields as ciphertext, in the format of the SDKs (AES-GCM).
+
+    Sensitive is what a schema marks with `x-gdpr-sensitive`. What this key has protected before stays as it
+    is. Null where `data` is no JSON object. Ciphertexts are new each time the function runs.
+
+    Args:
+        job: the URN.
+        data: the payload as JSON text; validate it first.
+        catalog: a `Catalog`, or where its `registry.json` is; it is read here, not on executors.
+        key: `env:NAME` or `file:/path` of the base64 of 16, 24 or 32 bytes, on driver and executors.
+    """
+    fields = _sensitive_fields(catalog, key)
+
+    def protected(job: pa.Array, data: pa.Array) -> pa.Array:
+        return protection.protect(job, data, fields, key)
+
+    return _udf("protect", protected, StringType(), random=True)(job, data).alias("protect")
+
+
+def unprotect(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str, key: str) -> Column:
+    """Return a payload with its sensitive fields as they were before `protect`, here or in an SDK.
+
+    Null where one of them cannot be opened with this key. The arguments are those of `protect`.
+    """
+    fields = _sensitive_fields(catalog, key)
+
+    def opened(job: pa.Array, data: pa.Array) -> pa.Array:
+        return protection.unprotect(job, data, fields, key)
+
+    return _udf("unprotect", opened, StringType())(job, data).alias("unprotect")
+
+
+def mask(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str) -> Column:
+    """Return a payload with `***` in place of its sensitive fields; null where `data` is no JSON object."""
+    fields = registry_of(catalog).sensitive_fields()
+
+    def masked(job: pa.Array, data: pa.Array) -> pa.Array:
+        return protection.mask(job, data, fields)
+
+    return _udf("mask", masked, StringType())(job, data).alias("mask")
+
+
+def _sensitive_fields(catalog: Registry | str, key: str) -> dict[str, SensitiveFields]:
+    protection.check_name(key)
+    return registry_of(catalog).sensitive_fields()
 
 
 def register(spark: SparkSession, prefix: str = "bq_") -> None:

@@ -52,8 +52,7 @@ class Cipher:
         Raises:
             OptionError: it is no such name, or what it names is not the base64 of a key.
         """
-        if not is_reference(key):
-            raise OptionError("the key is given by name only: env:NAME, or file:/path")
+        check_name(key)
         try:
             found = b64decode(resolve(key, "key").strip(), validate=True)
         except binascii.Error:
@@ -93,6 +92,12 @@ class Cipher:
             return self._aead.decrypt(sealed[:_NONCE], sealed[_NONCE:], None)
         except self._invalid:
             return None
+
+
+def check_name(key: str) -> None:
+    """Raise `OptionError` for what names no key; a key itself is none."""
+    if not is_reference(key):
+        raise OptionError("the key is given by name only: env:NAME, or file:/path")
 
 
 def protect(job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveFields], key: str) -> pa.Array:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.catalog.arrow_types import arrow_type
 from babelqueue_spark.catalog.documents import of_schemas, read_documents
+from babelqueue_spark.catalog.sensitive import SensitiveFields
 from babelqueue_spark.catalog.verdicts import Judge
 from babelqueue_spark.envelope.scan import raws_of
 
@@ -49,6 +50,15 @@ class Registry:
     def arrow_type(self, urn: str) -> pa.DataType:
         """The Arrow type of a URN's payload; `KeyError` where there is no schema."""
         return arrow_type(self._documents, urn)
+
+    def sensitive_fields(self) -> dict[str, SensitiveFields]:
+        """The sensitive fields of each URN that has some.
+
+        Raises:
+            OptionError: a schema marks `data` as a whole, or refers to one that is not there.
+        """
+        found = {urn: SensitiveFields(self._documents, urn) for urn in self.urns}
+        return {urn: fields for urn, fields in found.items() if fields}
 
     def violations(self, jobs: pa.StringArray, data: pa.StringArray) -> pa.StringArray:
         """The first violation in each payload, in the SDKs' words.

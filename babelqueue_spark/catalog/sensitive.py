@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+
+from babelqueue_spark.catalog.documents import Documents
+from babelqueue_spark.errors import OptionError
 
 MARK = "x-gdpr-sensitive"
 """Keyword of a JSON Schema: `true`, or the name of a category."""
 
 Replace = Callable[[bytes], bytes]
 """Takes the JSON text of a value, returns the one in its place."""
+
+Schema = tuple[Mapping[str, Any], str]
+"""A schema, and the document it is in."""
 
 _BRANCHES = ("allOf", "anyOf", "oneOf")
 _CONDITIONS = ("then", "else")
@@ -49,25 +55,26 @@ class Place:
 
 
 class SensitiveFields:
-    """The sensitive fields of one schema of `data`.
+    """The sensitive fields in the payload of one URN.
 
-    A mark counts wherever it stands: in an array of arrays, in a member whose name has a dot, behind a local
+    A mark counts wherever it stands: in an array of arrays, in a member whose name has a dot, behind a
     `$ref`, in any branch of `allOf`, `anyOf` and `oneOf`.
 
     Args:
-        schema: a JSON Schema.
+        documents: of a registry.
+        urn: one of its URNs.
 
     Raises:
-        ValueError: the schema marks `data` as a whole, or a `$ref` leads nowhere.
+        OptionError: the schema marks `data` as a whole, or a `$ref` refers to nothing that is there.
     """
 
-    def __init__(self, schema: Mapping[str, Any]) -> None:
-        self._root = schema
-        self._places: dict[tuple[int, ...], Place] = {}
-        self._place = self._of([schema])
+    def __init__(self, documents: Documents, urn: str) -> None:
+        name = documents.names[urn]
+        self._place = _Places(documents).of([(documents.contents[name], name)])
         if self._place.marked:
-            raise ValueError(f"{MARK} marks all of 'data', which has to stay an object: mark its members")
-        self._follow()
+            raise OptionError(
+                f"catalog: {name}: {MARK} marks all of 'data', which has to stay an object: mark its members"
+            )
 
     def __bool__(self) -> bool:
         return self._place.leads
@@ -80,62 +87,69 @@ class SensitiveFields:
         """
         return _members(data.encode(), self._place, replace).decode()
 
-    def _of(self, schemas: list[Mapping[str, Any]]) -> Place:
-        """The place that all of the schemas describe."""
-        found = self._expanded(schemas)
-        key = tuple(sorted(map(id, found)))
-        if key in self._places:
-            return self._places[key]
-        place = self._places[key] = Place(marked=any(map(_is_marked, found)))
-        for name in {name for schema in found for name in _mapping(schema, "properties")}:
-            given = [_mapping(schema, "properties").get(name) for schema in found]
-            place.properties[name] = self._of(_schemas(given))
-        place.others = self._maybe([schema.get("additionalProperties") for schema in found])
-        first = [_first(schema) for schema in found]
-        for number in range(max(map(len, first), default=0)):
-            place.first.append(self._of(_schemas(each[number] for each in first if number < len(each))))
-        place.rest = self._maybe([_rest(schema) for schema in found])
-        return place
 
-    def _maybe(self, given: list[Any]) -> Place | None:
-        schemas = _schemas(given)
-        return self._of(schemas) if schemas else None
+class _Places:
+    """Makes the places of a schema. Schemas may refer to themselves, so places may form circles."""
 
-    def _expanded(self, schemas: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """The schemas, those to which they refer, and all of their branches."""
-        found: dict[int, Mapping[str, Any]] = {}
-        waiting = list(schemas)
-        while waiting:
-            schema = waiting.pop()
-            if id(schema) in found:
-                continue
-            found[id(schema)] = schema
-            waiting += _schemas(schema.get(name) for name in _CONDITIONS)
-            for name in _BRANCHES:
-                waiting += _schemas(schema.get(name) or ())
-            if isinstance(schema.get("$ref"), str):
-                waiting.append(self._referred(schema["$ref"]))
-        return list(found.values())
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
+        self._known: dict[tuple[int, ...], Place] = {}
 
-    def _referred(self, reference: str) -> Mapping[str, Any]:
-        found: Any = self._root
-        if not reference.startswith("#"):
-            raise ValueError(f"$ref '{reference}' leads out of its schema")
-        for part in reference[1:].split("/")[1:]:
-            name = part.replace("~1", "/").replace("~0", "~")
-            found = found.get(name) if isinstance(found, Mapping) else None
-        if not isinstance(found, Mapping):
-            raise ValueError(f"$ref '{reference}' leads nowhere")
-        return found
-
-    def _follow(self) -> None:
-        """Find from which places a mark can be reached; places may form circles."""
+    def of(self, schemas: Sequence[Schema]) -> Place:
+        """The place that all of the schemas describe, and those below it."""
+        place = self._of(schemas)
         changed = True
         while changed:
             changed = False
-            for place in self._places.values():
-                if not place.leads and (place.marked or any(each.leads for each in place.below())):
-                    place.leads = changed = True
+            for each in self._known.values():
+                if not each.leads and (each.marked or any(below.leads for below in each.below())):
+                    each.leads = changed = True
+        return place
+
+    def _of(self, schemas: Sequence[Schema]) -> Place:
+        found = self._expanded(schemas)
+        key = tuple(sorted(id(schema) for schema, _ in found))
+        if key in self._known:
+            return self._known[key]
+        place = self._known[key] = Place(marked=any(_is_marked(schema) for schema, _ in found))
+        for name in {name for schema, _ in found for name in _mapping(schema, "properties")}:
+            place.properties[name] = self._of(
+                _schemas((_mapping(schema, "properties").get(name), base) for schema, base in found)
+            )
+        place.others = self._maybe((schema.get("additionalProperties"), base) for schema, base in found)
+        first = [(_first(schema), base) for schema, base in found]
+        for number in range(max((len(each) for each, _ in first), default=0)):
+            given = ((each[number], base) for each, base in first if number < len(each))
+            place.first.append(self._of(_schemas(given)))
+        place.rest = self._maybe((_rest(schema), base) for schema, base in found)
+        return place
+
+    def _maybe(self, given: Iterable[tuple[Any, str]]) -> Place | None:
+        schemas = _schemas(given)
+        return self._of(schemas) if schemas else None
+
+    def _expanded(self, schemas: Sequence[Schema]) -> list[Schema]:
+        """The schemas, those to which they refer, and all of their branches."""
+        found: dict[int, Schema] = {}
+        waiting = list(schemas)
+        while waiting:
+            schema, base = waiting.pop()
+            if id(schema) in found:
+                continue
+            found[id(schema)] = schema, base
+            waiting += _schemas((schema.get(name), base) for name in _CONDITIONS)
+            waiting += _schemas((each, base) for name in _BRANCHES for each in schema.get(name) or ())
+            if isinstance(schema.get("$ref"), str):
+                waiting.append(self._referred(schema["$ref"], base))
+        return list(found.values())
+
+    def _referred(self, reference: str, base: str) -> Schema:
+        found = self._documents.resolve(reference, base)
+        if found is None or not isinstance(found[0], Mapping):
+            raise OptionError(
+                f"catalog: {base} refers to {reference}, which may mark sensitive fields, and cannot be read"
+            )
+        return found
 
 
 def _is_marked(schema: Mapping[str, Any]) -> bool:
@@ -148,8 +162,8 @@ def _mapping(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _schemas(given: Any) -> list[Mapping[str, Any]]:
-    return [each for each in given if isinstance(each, Mapping)]
+def _schemas(given: Iterable[tuple[Any, str]]) -> list[Schema]:
+    return [(each, base) for each, base in given if isinstance(each, Mapping)]
 
 
 def _first(schema: Mapping[str, Any]) -> list[Any]:

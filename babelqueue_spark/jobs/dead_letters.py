@@ -4,7 +4,8 @@
     spark-submit jobs/dead_letters.py --url env:ORDERS_URL --queue orders.dlq --html report.html
 
 It reads the queue without consuming it, on all brokers but SQS. With `--html` it writes a page with
-pictures, with `--json` the numbers. Samples hold the data of messages: mind who reads them.
+pictures, with `--json` the numbers. Samples hold the data of messages: mind who reads them. With
+`--option catalog=registry.json`, `***` stands for sensitive fields, and for bodies that are no messages.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 
+from babelqueue_spark.functions import mask
 from babelqueue_spark.jobs.command import Arguments, count, job, new_console, session, show, spinner, waiting
 from babelqueue_spark.options import read_options
 
@@ -90,6 +92,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def examine(spark: SparkSession, options: dict[str, str], samples: int) -> Report:
     """Read the queue once, and count."""
+    whole = F.coalesce("data", F.col("body").cast("string"))
+    catalog = read_options(options).catalog
+    data = whole if catalog is None else F.coalesce(mask("job", "data", catalog), F.lit("***"))
     letters = (
         spark.read.format("babelqueue")
         .options(**options)
@@ -103,7 +108,7 @@ def examine(spark: SparkSession, options: dict[str, str], samples: int) -> Repor
             "attempts",
             "meta.id",
             "trace_id",
-            F.substring(F.coalesce("data", F.col("body").cast("string")), 1, 500).alias("data"),
+            F.substring(data, 1, 500).alias("data"),
         )
         .persist()
     )

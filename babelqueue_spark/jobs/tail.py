@@ -8,6 +8,7 @@ A line a message: when it was made, its queue, URN, id and attempts, why it is r
 dead-lettered, and its data. It runs without Spark, on all brokers but SQS. Each poll reads the whole
 queue: poll a long one seldom. Messages that come and go between two polls are not seen. On RabbitMQ
 and Pulsar (without `pulsar.admin_url`) a poll takes the messages and gives them back: do not follow there.
+With `--option catalog=registry.json`, `***` stands for sensitive fields, and for bodies that may hold some.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from rich.text import Text
 
 from babelqueue_spark.bindings import BaseBinding, binding_class
 from babelqueue_spark.bindings.options import seconds
+from babelqueue_spark.catalog.protection import mask
+from babelqueue_spark.catalog.registry import Registry
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.jobs.command import Arguments, count, job, new_console, printable
 from babelqueue_spark.options import read_options
@@ -44,6 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     if binding_class(options.broker).capabilities.browse == "none":
         raise OptionError(f"broker '{options.broker}' shows messages to nobody who does not consume them")
     console = new_console(soft_wrap=True)
+    masked = Masked(options.catalog)
     with options.binding() as binding:
         seen, last = Counter[tuple[str, str]](), given.lines
         while True:
@@ -51,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
             rows, seen = poll(binding, options.queue, seen, last)
             if first and not rows:
                 print(f"{given.queue}: no messages", file=sys.stderr)
-            for row in rows:
+            for row in map(masked, rows):
                 console.print(json_line(row) if given.json else line(row), markup=False, highlight=False)
             if not given.follow:
                 return 0
@@ -98,6 +102,25 @@ def poll(
 
 def _browse(binding: BaseBinding, queue: str) -> Iterator[tuple[str, pa.RecordBatch]]:
     return ((queue, batch) for batch in binding.browse(queue))
+
+
+class Masked:
+    """Hides sensitive fields of rows; none where there is no catalog.
+
+    A body that is no valid message is hidden too: nobody knows what it holds.
+    """
+
+    def __init__(self, catalog: Registry | None) -> None:
+        self._fields = None if catalog is None else catalog.sensitive_fields()
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The row, with `***` in place of what is hidden."""
+        fields, urn = self._fields, row["job"]
+        if fields is None or (row["error"] is None and urn not in fields):
+            return row
+        data = pa.array([row["data"] if row["error"] is None else None], pa.string())
+        [shown] = mask(pa.array([urn], pa.string()), data, fields).to_pylist()
+        return {**row, "data": shown or "***", "body": b"***"}
 
 
 def line(row: dict[str, Any]) -> Text:

@@ -15,7 +15,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from babelqueue_spark import functions as bq
 from babelqueue_spark.catalog.protection import mask, protect, unprotect
+from babelqueue_spark.catalog.registry import Registry
 from babelqueue_spark.catalog.sensitive import MARK, SensitiveFields
 from babelqueue_spark.errors import OptionError
 
@@ -32,7 +34,11 @@ SCHEMA = {
     },
 }
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )
@@ -76,12 +82,16 @@ def key_file(file: Path, key: bytes) -> str:
     return f"file:{file}"
 
 
+def fields_of(schema: Any) -> dict[str, SensitiveFields]:
+    return Registry({URN: schema}).sensitive_fields()
+
+
 def protected(data: str, schema: Any, key: str) -> Any:
-    return protect(pa.array([URN]), pa.array([data]), {URN: SensitiveFields(schema)}, key)[0].as_py()
+    return protect(pa.array([URN]), pa.array([data]), fields_of(schema), key)[0].as_py()
 
 
 def unprotected(data: str, schema: Any, key: str) -> Any:
-    return unprotect(pa.array([URN]), pa.array([data]), {URN: SensitiveFields(schema)}, key)[0].as_py()
+    return unprotect(pa.array([URN]), pa.array([data]), fields_of(schema), key)[0].as_py()
 
 
 @settings(deadline=None)
@@ -169,7 +179,7 @@ def test_a_mark_counts_wherever_it_stands(key: str, schema: Any, data: Any, sens
     assert not [value for value in sensitive if value in sealed]
     assert "7" in sealed or "7" not in text
     assert unprotected(sealed, schema, key) == text
-    masked = mask(pa.array([URN]), pa.array([text]), {URN: SensitiveFields(schema)})[0].as_py()
+    masked = mask(pa.array([URN]), pa.array([text]), fields_of(schema))[0].as_py()
     assert masked.count('"***"') == len(sensitive)
 
 
@@ -192,7 +202,8 @@ def test_half_a_surrogate_pair_becomes_the_replacement_character(key: str) -> No
 
 
 def test_urns_without_marks_keep_their_data(key: str) -> None:
-    fields = {URN: SensitiveFields(SCHEMA), "urn:plain": SensitiveFields({"properties": {"email": {}}})}
+    fields = Registry({URN: SCHEMA, "urn:plain": {"properties": {"email": {}}}}).sensitive_fields()
+    assert list(fields) == [URN]
     jobs = pa.array(["urn:plain", "urn:unknown", None, URN])
     data = pa.array(['{ "email": "a" }', '{"email":"a"}', '{"email":"a"}', None])
     assert protect(jobs, data, fields, key).equals(data)
@@ -202,13 +213,13 @@ def test_urns_without_marks_keep_their_data(key: str) -> None:
     ("schema", "error"),
     [
         ({MARK: True, "properties": {}}, "mark its members"),
-        ({"properties": {"a": {"$ref": "#/$defs/none"}}}, "leads nowhere"),
-        ({"properties": {"a": {"$ref": "other.json"}}}, "out of its schema"),
+        ({"properties": {"a": {"$ref": "#/$defs/none"}}}, "nothing is there"),
+        ({"properties": {"a": {"$ref": "https://example.com/a.json"}}}, "cannot be read"),
     ],
 )
 def test_a_schema_that_protects_nothing_is_an_error(schema: Any, error: str) -> None:
-    with pytest.raises(ValueError, match=error):
-        SensitiveFields(schema)
+    with pytest.raises(OptionError, match=error):
+        fields_of(schema)
 
 
 @pytest.mark.parametrize("content", ["c2hvcnQ=", "no base64!", ""])
@@ -223,3 +234,27 @@ def test_a_key_is_given_by_name_only() -> None:
     with pytest.raises(OptionError, match="by name only") as raised:
         protected("{}", SCHEMA, b64encode(KEY).decode())
     assert b64encode(KEY).decode() not in str(raised.value)
+
+
+@pytest.mark.spark
+def test_functions_protect_open_and_mask(spark: Any, key: str) -> None:
+    catalog = Registry({URN: SCHEMA})
+    data = '{"email":"a@b.example","order_id":1}'
+    rows = spark.createDataFrame([(URN, data), (URN, "[]"), ("urn:other", data)], "job STRING, data STRING")
+    rows = rows.withColumn("sealed", bq.protect("job", "data", catalog, key)).localCheckpoint()
+    found = rows.select(
+        "sealed",
+        bq.unprotect("job", "sealed", catalog, key).alias("opened"),
+        bq.mask("job", "data", catalog).alias("masked"),
+    ).collect()
+    assert "a@b.example" not in found[0].sealed
+    assert [row.opened for row in found] == [data, None, data]
+    assert [row.masked for row in found] == ['{"email":"***","order_id":1}', None, data]
+
+
+@pytest.mark.spark
+def test_no_key_is_in_a_plan(spark: Any) -> None:
+    rows = spark.createDataFrame([(URN, "{}")], "job STRING, data STRING")
+    with pytest.raises(OptionError, match="by name only") as raised:
+        rows.select(bq.protect("job", "data", Registry({URN: SCHEMA}), "c2VjcmV0"))
+    assert "c2VjcmV0" not in str(raised.value)

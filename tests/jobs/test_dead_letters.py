@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from babelqueue_spark.catalog.sensitive import MARK
+from tests.catalog.registries import registry
 from tests.jobs.conftest import Run
 from tests.streams import backlog, publish
 from tests.worker.queues import order
@@ -51,6 +53,16 @@ def test_numbers_and_a_page(spark: Any, sqlite: str, letters: str, tmp_path: Pat
     assert page.count("<svg") == 4
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
+
+
+def test_sensitive_fields_are_masked(spark: Any, sqlite: str, letters: str, tmp_path: Path, run: Run) -> None:
+    catalog = registry(tmp_path, {"urn:shop": {"properties": {"note": {MARK: "free text"}}}})
+    report = tmp_path / "report.json"
+    options = ["--option", f"catalog={catalog}", "--json", str(report)]
+    assert run("dead-letters", "--url", sqlite, "--queue", letters, *options).code == 0
+    data = {sample["reason"]: sample["data"] for sample in json.loads(report.read_text())["samples"]}
+    assert json.loads(data["failed"])["note"] == "***"
+    assert data["poison"] == "***"
 
 
 def test_an_empty_queue(spark: Any, sqlite: str, queue: str, tmp_path: Path, run: Run) -> None:

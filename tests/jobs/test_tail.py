@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from babelqueue_spark.catalog.sensitive import MARK
 from babelqueue_spark.jobs import tail
+from tests.catalog.registries import registry
 from tests.jobs.conftest import Run
 from tests.streams import backlog, envelope, publish
 
@@ -30,6 +32,20 @@ def test_as_json(sqlite: str, queue: str, run: Run) -> None:
     row = json.loads(run("tail", "--url", sqlite, "--queue", queue, "--json").out)
     assert row["body"] == body.decode()
     assert row["meta"]["queue"] == row["queue"] == queue
+
+
+def test_sensitive_fields_are_masked(sqlite: str, queue: str, run: Run, tmp_path: Path) -> None:
+    catalog = registry(tmp_path, {"urn:babel:orders:created": {"properties": {"order_id": {MARK: True}}}})
+    other = envelope(8, queue, job="urn:babel:orders:paid")
+    publish(sqlite, queue, [envelope(7000, queue), other, b"secret 7000"])
+    options = ["--option", f"catalog={catalog}", "--json"]
+    masked, shown, bad = map(
+        json.loads, run("tail", "--url", sqlite, "--queue", queue, *options).out.splitlines()
+    )
+    assert (masked["data"], masked["body"]) == ('{"order_id":"***"}', "***")
+    assert shown["data"] == '{"order_id":8}'
+    assert bad["body"] == "***"
+    assert "7000" not in run("tail", "--url", sqlite, "--queue", queue, *options[:2]).out
 
 
 def test_it_follows(sqlite: str, queue: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
