@@ -6,10 +6,17 @@ import babelqueue_spark.needs_spark  # noqa: F401
 
 # isort: split
 
+from typing import Any
+
+from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import DataType
 
 from babelqueue_spark.catalog.registry import Registry
+from babelqueue_spark.catalog.tables import start
+from babelqueue_spark.catalog.targets import Files, Tables
+from babelqueue_spark.errors import OptionError
 
 
 class Catalog(Registry):
@@ -27,3 +34,42 @@ class Catalog(Registry):
     def data_type(self, urn: str) -> DataType:
         """The type of a URN's payload, for `bq.decode` or `from_json`; `KeyError` where it has no schema."""
         return from_arrow_type(self.arrow_type(urn))
+
+    def tables(
+        self,
+        messages: DataFrame,
+        target: str,
+        *,
+        format: str = "parquet",
+        checkpoint: str | None = None,
+        **trigger: Any,
+    ) -> StreamingQuery:
+        """Start a query that writes each URN into a table of its own, with typed `data`.
+
+        Messages without a schema, with a violation or with an `error` go to the table `others`. A table is
+        made for each URN of the catalog. Where a schema has new properties, its table gets the columns.
+
+        Args:
+            messages: a stream with the columns of a read.
+            target: a folder (an absolute path, or the URL of an object store) that gets a folder of files for
+                each URN; or a namespace, `[catalog.]schema`, that gets tables.
+            format: of the files or tables.
+            checkpoint: of the query; for a folder by default `_checkpoint` in it.
+            trigger: as `DataStreamWriter.trigger` takes it, such as `availableNow=True`.
+
+        Raises:
+            CatalogError: a table has a column of another type than its schema says now.
+            OptionError: an argument is invalid.
+        """
+        is_folder = "/" in target
+        if checkpoint is None and not is_folder:
+            raise OptionError("tables in a namespace need checkpoint=, the checkpointLocation of the query")
+        folder = target.rstrip("/")
+        return start(
+            self,
+            {urn: self.data_type(urn) for urn in self.urns},
+            messages,
+            Files(folder, format) if is_folder else Tables(target, format),
+            checkpoint or f"{folder}/_checkpoint",
+            trigger,
+        )

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from babelqueue_spark.bindings.batches import outgoing
+from babelqueue_spark.catalog.targets import folder_of
 from babelqueue_spark.jobs import drain
 from babelqueue_spark.jobs.command import Arguments, JobError, job
 from babelqueue_spark.options import write_options
@@ -160,7 +161,7 @@ def report(spark: SparkSession, url: str, folder: Path) -> bool:
     """Print what landed where; whether it adds up."""
     landed = 0
     for urn in SCHEMAS:
-        table = spark.read.parquet(str(folder / "lake" / drain.folder_of(urn)))
+        table = spark.read.parquet(str(folder / "lake" / folder_of(urn)))
         rows, ids = table.count(), table.select("id").distinct().count()
         landed += ids
         print(f"{urn}: {rows:,} rows, {ids:,} different ids")

@@ -18,8 +18,6 @@ created_at, attempts, data (typed, or JSON text where no schema is given) and da
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,6 +25,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from babelqueue_spark.catalog.targets import Files, Tables, columns_of
 from babelqueue_spark.jobs.command import (
     Arguments,
     bar,
@@ -58,37 +57,6 @@ class Summary:
     def total(self) -> int:
         """All messages of the run."""
         return self.drained.total() + self.dead_lettered.total()
-
-
-@dataclass(frozen=True)
-class Files:
-    """A folder for each URN, in it one for each part."""
-
-    folder: str
-    format: str
-
-    def write(self, messages: DataFrame, urn: str, part: str) -> None:
-        """Write a part, or write it again."""
-        target = f"{self.folder}/{folder_of(urn)}/part={part}"
-        messages.write.format(self.format).mode("overwrite").save(target)
-
-
-@dataclass(frozen=True)
-class Tables:
-    """A table for each URN in a namespace, with a column that says which part a row is of."""
-
-    namespace: str
-    format: str
-
-    def write(self, messages: DataFrame, urn: str, part: str) -> None:
-        """Write a part, or write it again in place of what a kill in mid-write left."""
-        table = quoted(*self.namespace.split("."), table_of(urn))
-        columns = messages.withColumn("part", F.lit(part)).schema.toDDL()
-        spark = messages.sparkSession
-        layout = f"({columns}) USING {quoted(self.format)} PARTITIONED BY (part)"
-        spark.sql(f"CREATE TABLE IF NOT EXISTS {table} {layout}")
-        put = f"INSERT OVERWRITE {table} PARTITION (part = '{part}') SELECT * FROM {{messages}}"  # noqa: S608 (quoted)
-        spark.sql(put, messages=messages)
 
 
 @dataclass(frozen=True)
@@ -155,7 +123,9 @@ class Drain:
         counts = batch.groupBy("job", "error").count().collect()
         for urn in sorted({row.job for row in counts if row.error is None}):
             its = batch.where(F.col("error").isNull() & (F.col("job") == urn))
-            self.target.write(self._columns(its, urn), urn, part)
+            name = self.target.name(urn)
+            columns = self._columns(its, urn)
+            self.target.write(columns, name, part)
         if any(row.error is not None for row in counts):
             self._dead_letter(batch.where(F.col("error").isNotNull()))
         for row in counts:
@@ -167,17 +137,8 @@ class Drain:
 
     def _columns(self, messages: DataFrame, urn: str) -> DataFrame:
         schema = self.schemas.get(urn)
-        return messages.select(
-            "job",
-            "trace_id",
-            "meta.id",
-            "queue",
-            "meta.lang",
-            "meta.created_at",
-            "attempts",
-            (F.from_json("data", schema) if schema else F.col("data")).alias("data"),
-            F.col("data").alias("data_json"),
-        )
+        data = F.from_json("data", schema) if schema else F.col("data")
+        return columns_of(messages, data.alias("data"), F.col("data").alias("data_json"))
 
     def _dead_letter(self, messages: DataFrame) -> None:
         block = F.struct(F.col("error").alias("reason"), F.lit("refused by the job drain").alias("error"))
@@ -188,28 +149,6 @@ class Drain:
             .mode("append")
             .save()
         )
-
-
-def quoted(*parts: str) -> str:
-    """An identifier of Spark SQL."""
-    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
-
-
-def folder_of(urn: str) -> str:
-    """The folder of a URN: readable, one for each, and within the one that was named."""
-    return _name(urn, r"[A-Za-z0-9:-]{1,100}", ".")
-
-
-def table_of(urn: str) -> str:
-    """The table of a URN: letters, digits and `_`; none differ by case alone."""
-    return _name(urn, r"[a-z0-9:]{1,100}", "__").lower()
-
-
-def _name(urn: str, as_it_is: str, joint: str) -> str:
-    if re.fullmatch(as_it_is, urn):
-        return urn.replace(":", "_")
-    readable = re.sub(r"[^A-Za-z0-9]", "_", urn)[:100]
-    return f"{readable}{joint}{hashlib.blake2b(urn.encode(), digest_size=8).hexdigest()}"
 
 
 @job

@@ -28,6 +28,9 @@ ROOT = Path(__file__).parents[2]
 UNREACHABLE = "redis://127.0.0.1:1"
 
 
+WITHOUT_SPARK = ("catalog", "recover", "relay", "release", "tail")
+
+
 def arguments(job: str, url: str, folder: Path) -> list[str]:
     """A command line of a job, complete but for what may be left out."""
     if job == "bridge":
@@ -45,6 +48,8 @@ def arguments(job: str, url: str, folder: Path) -> list[str]:
         outbox = Outbox(f"sqlite:///{folder}/shop.db")
         store_rows(outbox, [1], ["q"])
         return [job, "--outbox", outbox.url, "--url", url, "--once"]
+    if job == "catalog":
+        return [job, "infer", "--url", url, "--queue", "q"]
     lines = folder / "lines.jsonl"
     lines.write_text('{"job": "urn:a", "data": {}}')
     more = {"drain": ["--output", str(folder)], "publish": ["--input", str(lines)]}
@@ -60,7 +65,7 @@ def test_help_has_an_example_and_the_exit_codes(run: Run, job: str) -> None:
     done = run(job, "--help")
     assert done.code == 0
     assert f"babelqueue-spark {job} " in done.out or job == "demo"
-    assert f"spark-submit jobs/{file_of(job)}" in done.out or job in ("recover", "relay", "release", "tail")
+    assert f"spark-submit jobs/{file_of(job)}" in done.out or job in WITHOUT_SPARK
     assert "Exit codes: 0 done, 1 something failed" in done.out
 
 

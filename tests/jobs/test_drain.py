@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from babelqueue_spark.jobs.drain import folder_of, table_of
+from babelqueue_spark.catalog.targets import folder_of, table_of
 from tests.jobs.conftest import Run
 from tests.streams import backlog, envelope, publish
 

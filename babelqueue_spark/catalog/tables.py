@@ -1,0 +1,143 @@
+"""A table for each URN of a catalog, written by one query; what fits none goes to the table `others`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StringType, StructField, StructType
+
+from babelqueue_spark.catalog.registry import Registry
+from babelqueue_spark.catalog.targets import Files, Tables, columns_of
+from babelqueue_spark.errors import CatalogError, OptionError
+from babelqueue_spark.functions import decode, violation
+from babelqueue_spark.rows.reading import SCHEMA
+
+OTHERS = "others"
+_NEEDED = ("job", "trace_id", "data", "meta", "attempts", "error", "queue", "body")
+
+
+def start(
+    catalog: Registry,
+    types: Mapping[str, Any],
+    messages: DataFrame,
+    target: Files | Tables,
+    checkpoint: str,
+    trigger: Mapping[str, Any],
+) -> StreamingQuery:
+    """Make or widen the tables, and start the query.
+
+    Args:
+        catalog: judges the payloads.
+        types: URN → Spark type of its payload.
+        messages: a stream with the columns of a read, `data` as text.
+        target: where the tables are.
+        checkpoint: of the query.
+        trigger: as `DataStreamWriter.trigger` takes it; empty = Spark's default.
+
+    Raises:
+        CatalogError: a table cannot take what its schema says now; nothing is started.
+        OptionError: columns are missing.
+    """
+    _check_columns(messages)
+    batches = Batches(catalog, _prepared(messages, types, target), target)
+    writer = messages.writeStream.foreachBatch(batches.write).option("checkpointLocation", checkpoint)
+    return (writer.trigger(**trigger) if trigger else writer).start()
+
+
+class Batches:
+    """Writes each batch into the tables: the function for foreachBatch.
+
+    Args:
+        catalog: judges the payloads.
+        types: URN → type of `data` in its table.
+        target: where the tables are.
+    """
+
+    def __init__(self, catalog: Registry, types: Mapping[str, Any], target: Files | Tables) -> None:
+        self._catalog = catalog
+        self._types = types
+        self._target = target
+        self._may_repeat = True
+
+    def write(self, batch: DataFrame, number: int) -> None:
+        """Write a batch, or write it again.
+
+        The first batch of a run may have been written in part, perhaps by another catalog: there, tables
+        without messages get an empty part too.
+        """
+        part = f"{_query_id(batch.sparkSession)[:8]}-{number:06d}"
+        judged = _judged(batch, self._catalog, list(self._types)).persist()
+        try:
+            found = {row.table_of for row in judged.select("table_of").distinct().collect()}
+            for urn in self._types:
+                if urn in found or self._may_repeat:
+                    self._write(judged.where(F.col("table_of") == urn), urn, part)
+            if None in found or self._may_repeat:
+                rest = judged.where(F.col("table_of").isNull())
+                self._target.write(_others(rest), OTHERS, part)
+        finally:
+            judged.unpersist()
+        self._may_repeat = False
+
+    def _write(self, messages: DataFrame, urn: str, part: str) -> None:
+        data = decode("body", self._types[urn], allow_empty_list_data=True)["data"]
+        columns = columns_of(messages, data.alias("data"), F.col("data").alias("data_json"))
+        self._target.write(columns, self._target.name(urn), part)
+
+
+def _prepared(messages: DataFrame, types: Mapping[str, Any], target: Files | Tables) -> dict[str, Any]:
+    """Make or widen the tables; returns the types of `data` in them."""
+    names = [OTHERS, *map(target.name, types)]
+    if len(set(names)) < len(names):
+        raise CatalogError(f"a URN of the catalog has the table '{OTHERS}', which is for what fits no schema")
+    spark = messages.sparkSession
+    text = StructField("data_json", StringType())
+    head = columns_of(messages).schema.fields
+    found = {}
+    for urn, kind in types.items():
+        columns = StructType([*head, StructField("data", kind), text])
+        found[urn] = target.prepare(spark, target.name(urn), columns)["data"].dataType
+    target.prepare(spark, OTHERS, _others(_with_violation(messages)).schema)
+    return found
+
+
+def _judged(batch: DataFrame, catalog: Registry, urns: list[str]) -> DataFrame:
+    """The messages with `violation`, and `table_of`: the URN whose table takes them, or null."""
+    found = F.when(F.col("error").isNull(), violation("job", "data", catalog))
+    judged = _with_violation(batch).withColumn("violation", F.coalesce("violation", found))
+    fits = F.col("error").isNull() & F.col("violation").isNull() & F.col("job").isin(urns)
+    return judged.withColumn("table_of", F.when(fits, F.col("job")))
+
+
+def _with_violation(messages: DataFrame) -> DataFrame:
+    """The messages with the column that a read has with the option `catalog`."""
+    if "violation" in messages.columns:
+        return messages
+    return messages.withColumn("violation", F.lit(None).cast("string"))
+
+
+def _others(messages: DataFrame) -> DataFrame:
+    return columns_of(
+        messages, F.col("error"), F.col("violation"), F.col("data").alias("data_json"), F.col("body")
+    )
+
+
+def _check_columns(messages: DataFrame) -> None:
+    names = {field.name: field.dataType for field in messages.schema}
+    missing = [name for name in _NEEDED if names.get(name) != SCHEMA[name].dataType]
+    if missing:
+        raise OptionError(
+            f"tables need the columns of a read as they are, but {', '.join(missing)} is missing or of "
+            "another type: leave .schema(...) out"
+        )
+
+
+def _query_id(spark: SparkSession) -> str:
+    query: str | None = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+    if query is None:
+        raise OptionError("tables are written by the query that Catalog.tables starts")
+    return query

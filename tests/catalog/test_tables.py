@@ -1,0 +1,170 @@
+"""A table for each URN: typed, once under kills, new with its URN, wider with its schema."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from babelqueue_spark.catalog import Catalog
+from babelqueue_spark.catalog.widening import additions, widened
+from babelqueue_spark.errors import CatalogError, OptionError
+from tests.brokers import url_of
+from tests.catalog.registries import MAIL, MAILS, ORDER, ORDERS
+from tests.streams import WAIT, backlog, envelope, publish, stream
+
+POINTS = ["before the first table", "between two tables", "after the last table"]
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return url_of("sqlite", request, tmp_path)
+
+
+def written(
+    spark: Any, url: str, queue: str, folder: Path, schemas: Any, target: str, **options: Any
+) -> None:
+    """Write what is in the queue now."""
+    messages = stream(spark, url, queue, folder)
+    query = Catalog(schemas).tables(messages, target, availableNow=True, **options)
+    assert query.awaitTermination(WAIT)
+    if query.exception():
+        raise query.exception()
+
+
+def numbers(frame: Any) -> list[int]:
+    return sorted(row.order_id for row in frame.select("data.order_id").collect())
+
+
+def folder(target: Path, urn: str) -> str:
+    return str(target / urn.replace(":", "_"))
+
+
+@pytest.mark.spark
+def test_each_urn_has_a_typed_table_and_the_rest_is_beside_it(
+    spark: Any, url: str, queue: str, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    mail = envelope(1, queue, job=MAILS, data={"to": "a@b"})
+    bodies = [*(envelope(n, queue) for n in range(1, 21)), mail, envelope(0, queue), b"bad"]
+    publish(url, queue, [*bodies, envelope(1, queue, job="urn:other")])
+    written(spark, url, queue, tmp_path, {ORDERS: ORDER}, str(lake))
+    orders = spark.read.parquet(folder(lake, ORDERS))
+    assert numbers(orders) == list(range(1, 21))
+    assert orders.schema["data"].dataType.simpleString() == "struct<order_id:bigint,amount:decimal(38,2)>"
+    others = spark.read.parquet(str(lake / "others")).collect()
+    assert {(row.job, row.error, row.violation) for row in others} == {
+        (MAILS, None, None),
+        (ORDERS, None, "order_id: below_minimum"),
+        (None, "poison", None),
+        ("urn:other", None, None),
+    }
+    assert b"bad" in {bytes(row.body) for row in others}
+    assert backlog(url, queue) == 0
+
+    wider = {**ORDER, "properties": {**ORDER["properties"], "note": {"type": "string"}}}
+    publish(url, queue, [envelope(1, queue, data={"order_id": 21, "note": "x"}), mail])
+    written(spark, url, queue, tmp_path, {ORDERS: wider, MAILS: MAIL}, str(lake))
+    orders = spark.read.option("mergeSchema", "true").parquet(folder(lake, ORDERS))
+    assert numbers(orders) == list(range(1, 22))
+    assert [row.note for row in orders.where("data.order_id > 19").select("data.note").collect()].count(
+        "x"
+    ) == 1
+    assert [row.to for row in spark.read.parquet(folder(lake, MAILS)).select("data.to").collect()] == ["a@b"]
+
+    publish(url, queue, [envelope(22, queue)])
+    retyped = {**ORDER, "properties": {"order_id": {"type": "string"}}}
+    with pytest.raises(CatalogError, match=r"has data\.order_id as bigint, but its schema says string now"):
+        written(spark, url, queue, tmp_path, {ORDERS: retyped}, str(lake))
+    assert backlog(url, queue) == 1
+
+
+@pytest.mark.spark
+def test_tables_of_a_namespace(spark: Any, url: str, queue: str, tmp_path: Path) -> None:
+    namespace = queue.replace("-", "_")
+    spark.sql(f"CREATE DATABASE {namespace} LOCATION '{tmp_path}/tables'")
+    with pytest.raises(OptionError, match="need checkpoint="):
+        Catalog({ORDERS: ORDER}).tables(stream(spark, url, queue, tmp_path), namespace)
+    publish(url, queue, [*(envelope(n, queue) for n in range(1, 6)), b"bad"])
+    checkpoint = str(tmp_path / "checkpoint")
+    written(spark, url, queue, tmp_path, {ORDERS: ORDER}, namespace, checkpoint=checkpoint)
+    assert numbers(spark.table(f"{namespace}.urn_babel_orders_created")) == [1, 2, 3, 4, 5]
+    assert [row.error for row in spark.table(f"{namespace}.others").collect()] == ["poison"]
+    wider = {**ORDER, "properties": {**ORDER["properties"], "note": {"type": "string"}}}
+    with pytest.raises(CatalogError, match=r"lacks data\.note, and the format parquet cannot add it there"):
+        written(spark, url, queue, tmp_path, {ORDERS: wider}, namespace, checkpoint=checkpoint)
+    spark.sql(f"DROP DATABASE {namespace} CASCADE")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_driver_leaves_each_message_in_one_table_once(
+    point: str, spark: Any, url: str, queue: str, tmp_path: Path
+) -> None:
+    """The catalog of the run after the kill knows one URN more: its messages leave the table `others`."""
+    lake = tmp_path / "lake"
+    mails = [envelope(n, queue, job=MAILS, data={"to": f"{n}@b"}) for n in range(10)]
+    publish(url, queue, [*(envelope(n, queue) for n in range(1, 11)), *mails, b"bad"])
+    program = [sys.executable, "-m", "tests.catalog.killed_tables", point, url, queue, str(tmp_path)]
+    done = subprocess.run(program, env={**os.environ, "PYSPARK_SUBMIT_ARGS": "pyspark-shell"}, check=False)
+    assert done.returncode == -signal.SIGKILL
+    written(spark, url, queue, tmp_path, {ORDERS: ORDER, MAILS: MAIL}, str(lake))
+    assert numbers(spark.read.parquet(folder(lake, ORDERS))) == list(range(1, 11))
+    found = spark.read.parquet(folder(lake, MAILS)).select("data.to").collect()
+    assert sorted(row.to for row in found) == [f"{n}@b" for n in range(10)]
+    assert [row.error for row in spark.read.parquet(str(lake / "others")).collect()] == ["poison"]
+
+
+@pytest.mark.spark
+def test_a_urn_with_the_table_of_the_rest_is_refused(
+    spark: Any, url: str, queue: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CatalogError, match="which is for what fits no schema"):
+        written(spark, url, queue, tmp_path, {"others": ORDER}, str(tmp_path / "lake"))
+
+
+@pytest.mark.spark
+def test_a_read_with_its_own_columns_is_refused(spark: Any, url: str, queue: str, tmp_path: Path) -> None:
+    messages = stream(spark, url, queue, tmp_path, "job STRING, data STRUCT<order_id BIGINT>")
+    with pytest.raises(OptionError, match="tables need the columns of a read as they are"):
+        Catalog({ORDERS: ORDER}).tables(messages, str(tmp_path / "lake"))
+
+
+def columns(ddl: str) -> StructType:
+    found = DataType.fromDDL(ddl)
+    assert isinstance(found, StructType)
+    return found
+
+
+@pytest.mark.spark
+def test_what_is_new_is_added_wherever_it_is(spark: Any) -> None:
+    old = columns(
+        "a BIGINT, gone STRING, s STRUCT<b BIGINT>, l ARRAY<STRUCT<c BIGINT>>, m MAP<STRING, STRUCT<d BIGINT>>"
+    )
+    new = columns(
+        "s STRUCT<e STRING, b BIGINT>, l ARRAY<STRUCT<f DATE>>, m MAP<STRING, STRUCT<g DATE>>, h STRING, a BIGINT"
+    )
+    found = widened(old, new, "t")
+    assert found == columns(
+        "a BIGINT, gone STRING, s STRUCT<b BIGINT, e STRING>, l ARRAY<STRUCT<c BIGINT, f DATE>>, "
+        "m MAP<STRING, STRUCT<d BIGINT, g DATE>>, h STRING"
+    )
+    assert [".".join(path) for path, _ in additions(old, found)] == ["s.e", "l.element.f", "m.value.g", "h"]
+    assert isinstance(found["l"].dataType, ArrayType)
+    assert isinstance(found["m"].dataType, MapType)
+    assert json.loads(found.json()) == json.loads(widened(found, found, "t").json())
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("new", ["a STRING", "a DOUBLE", "a STRUCT<b BIGINT>"])
+def test_another_type_is_refused(spark: Any, new: str) -> None:
+    with pytest.raises(CatalogError, match=r"\[BABELQUEUE_CATALOG_FAILED\] t has a as bigint"):
+        widened(columns("a BIGINT"), columns(new), "t")
