@@ -71,10 +71,7 @@ class Tables:
         Raises:
             CatalogError: a column has another type now, or the format cannot add one within another.
         """
-        table = self._table(name)
-        columns = StructType([*schema, StructField("part", StringType())]).toDDL()
-        layout = f"({columns}) USING {quoted(self.format)} PARTITIONED BY (part)"
-        spark.sql(f"CREATE TABLE IF NOT EXISTS {table} {layout}")
+        table = self._created(spark, name, schema)
         fields = [field for field in spark.table(table).schema if field.name != "part"]
         known = StructType(fields)
         wanted = widened(known, schema, table)
@@ -90,11 +87,17 @@ class Tables:
 
     def write(self, messages: DataFrame, name: str, part: str) -> None:
         """Write a part, or write it again in place of what a kill in mid-write left."""
-        columns = f"{self._table(name)} PARTITION (part = '{part}')"
-        messages.sparkSession.sql(f"INSERT OVERWRITE {columns} SELECT * FROM {{messages}}", messages=messages)  # noqa: S608 (quoted)
+        spark = messages.sparkSession
+        columns = f"{self._created(spark, name, messages.schema)} PARTITION (part = '{part}')"
+        spark.sql(f"INSERT OVERWRITE {columns} SELECT * FROM {{messages}}", messages=messages)  # noqa: S608 (quoted)
 
-    def _table(self, name: str) -> str:
-        return quoted(*self.namespace.split("."), name)
+    def _created(self, spark: SparkSession, name: str, schema: StructType) -> str:
+        """Make a table where it is missing; returns its whole name."""
+        table = quoted(*self.namespace.split("."), name)
+        columns = StructType([*schema, StructField("part", StringType())]).toDDL()
+        layout = f"({columns}) USING {quoted(self.format)} PARTITIONED BY (part)"
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {table} {layout}")
+        return table
 
 
 def columns_of(messages: DataFrame, *others: Column) -> DataFrame:
