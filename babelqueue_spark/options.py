@@ -62,6 +62,12 @@ def _location(text: str) -> str:
     raise ValueError(f"an absolute path or a URL, such as '{Path(text).absolute()}'")
 
 
+def _folder(text: str) -> str:
+    if Path(text).is_absolute():
+        return text
+    raise ValueError(f"the absolute path of a directory, such as '{Path(text).absolute()}'")
+
+
 def _style(text: str) -> str:
     if text.strip().lower() not in ("babelqueue", "initphp"):
         raise ValueError("'babelqueue' or 'initphp'")
@@ -253,6 +259,15 @@ OPTIONS = (
         "the column `violation`, a write refuses payloads with one; see [the catalog](catalog.md)",
     ),
     Option(
+        name="messageLog",
+        parse=_folder,
+        field="message_log",
+        on="both",
+        default_doc="no log",
+        doc="directory that driver and executors share, for a [JSON line about each "
+        "message](worker.md#counts-and-logs) that is read or written, with its whole body",
+    ),
+    Option(
         name="deadLetterStyle",
         parse=_style,
         field="dead_letter_style",
@@ -321,6 +336,7 @@ class Options:
     fail_on_data_loss: bool
     allow_empty_list_data: bool
     catalog: Registry | None = None
+    message_log: str | None = None
     dead_letter_style: DeadLetterStyle
     dead_letter_queue: str | None = None
     txn_app_id: str | None = None

@@ -23,8 +23,9 @@ from pyspark.sql.types import StructType
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.envelope.scan import octets_of
 from babelqueue_spark.errors import OptionError
+from babelqueue_spark.message_log import MessageLog, message_log
 from babelqueue_spark.options import Options
-from babelqueue_spark.publishing import in_chunks, publish
+from babelqueue_spark.publishing import in_chunks, publish_parts
 from babelqueue_spark.rows.ids import IdSource
 from babelqueue_spark.rows.writing import COLUMNS, to_messages
 from babelqueue_spark.sink.checking import checked_first
@@ -100,9 +101,11 @@ def _publish(
     published = row = 0
     sent: Future[int] | None = None
     # The binding that publishes is busy while another answers what the next rows may hold.
+    name = f"published-{hashlib.blake2b(stamp.text.encode(), digest_size=16).hexdigest()}"
     with (
         options.binding() as binding,
         options.binding() as asked,
+        message_log(options.message_log, name, binding) as lines,
         ThreadPoolExecutor(1, "publish") as thread,
         ExitStack() as stack,
     ):
@@ -115,16 +118,26 @@ def _publish(
             ids = of_content if ids_by_content else stamp
             encoded = to_messages(chunk, row, ids, options, asked)
             published += sent.result() if sent else 0
-            sent = thread.submit(_send, binding, encoded, of_content, row)
+            sent = thread.submit(_send, binding, encoded, of_content, row, lines)
             row += chunk.num_rows
         return published + (sent.result() if sent else 0)
 
 
-def _send(binding: BaseBinding, encoded: dict[str, pa.RecordBatch], keys: IdSource, first_row: int) -> int:
-    return sum(
-        publish(binding, queue, messages, keys=keys, first_row=first_row)
-        for queue, messages in encoded.items()
-    )
+def _send(
+    binding: BaseBinding,
+    encoded: dict[str, pa.RecordBatch],
+    keys: IdSource,
+    first_row: int,
+    lines: MessageLog,
+) -> int:
+    total = 0
+    for queue, messages in encoded.items():
+        for rows, published in publish_parts(binding, queue, messages, keys=keys, first_row=first_row):
+            if published:
+                part = messages.slice(rows.start, len(rows))
+                lines.write_all("published", part, [queue] * len(rows))
+            total += published
+    return total
 
 
 def _fingerprint(chunk: pa.RecordBatch) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from babelqueue_spark.bindings import binding_class
 from babelqueue_spark.errors import OptionError
+from babelqueue_spark.message_log import message_log
 from babelqueue_spark.options import Options
 from babelqueue_spark.rows.reading import to_rows
 from babelqueue_spark.source.plan import QueueShare, check_no_offsets
@@ -34,8 +36,13 @@ class QueueReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages that are ready in one queue now."""
         assert isinstance(partition, QueueShare)
-        with self._options.binding() as binding:
+        name = f"browsed-{uuid.uuid4().hex}"
+        with (
+            self._options.binding() as binding,
+            message_log(self._options.message_log, name, binding) as lines,
+        ):
             for batch in binding.browse(partition.queue):
+                lines.write_all("browsed", batch, [partition.queue] * batch.num_rows)
                 yield to_rows(
                     batch,
                     partition.queue,

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from babelqueue_spark.bindings import LogBinding
 from babelqueue_spark.errors import BrokerError, DataLossError, LogEndedError, OptionError
+from babelqueue_spark.message_log import message_log
 from babelqueue_spark.options import Offsets, Options
 from babelqueue_spark.rows.reading import to_rows
 from babelqueue_spark.source.offsets import PartitionOffsets
@@ -267,9 +268,11 @@ class _Log:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, OffsetRange)
-        with self.binding() as binding:
+        name = f"read-{partition.queue}-{partition.partition}-{partition.first}"
+        with self.binding() as binding, message_log(self._options.message_log, name, binding) as lines:
             origin = binding.origin(partition.queue)
             for batch in self._batches(binding, partition):
+                lines.write_all("read", batch, [origin] * batch.num_rows)
                 yield to_rows(
                     batch,
                     origin,

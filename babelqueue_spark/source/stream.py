@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from babelqueue_spark.bindings import Binding
 from babelqueue_spark.errors import DataLossError, OptionError
 from babelqueue_spark.journal import FromQueue
+from babelqueue_spark.message_log import message_log
 from babelqueue_spark.options import Options
 from babelqueue_spark.rows.reading import to_rows
 from babelqueue_spark.source.claiming import deliveries_of
@@ -99,8 +100,13 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Claim, journal, acknowledge and yield; a replay yields what the journal holds."""
         assert isinstance(partition, Claim)
         journal = self._options.journal()
-        with self._options.queue_binding() as binding:
+        name = f"taken-{partition.journal}-{partition.batch}-{partition.index}"
+        with (
+            self._options.queue_binding() as binding,
+            message_log(self._options.message_log, name, binding) as lines,
+        ):
             for queues, batch in _in_rows(deliveries_of(partition, self._options, journal, binding)):
+                lines.write_all("taken", batch, queues.to_pylist())
                 yield to_rows(
                     batch,
                     queues,

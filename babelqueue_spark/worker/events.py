@@ -1,17 +1,17 @@
-"""Log what is done with each message: a log line an event, and on request a file of whole messages."""
+"""Log what is done with each message: a log line an event, and on request a line of the message log."""
 
 from __future__ import annotations
 
-import base64
-import json
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from babelqueue_spark.envelope import decode
+from babelqueue_spark.errors import BabelQueueError
+from babelqueue_spark.message_log import MessageLog, json_line
+from babelqueue_spark.worker.messages import Message
 from babelqueue_spark.worker.outcomes import Outcome, Verdict
 from babelqueue_spark.worker.rows import Rows
 
@@ -31,7 +31,7 @@ def log(verdict: Verdict, rows: Rows, row: int) -> None:
     """Log one line: the event, and the message it is about as JSON."""
     event, level = EVENTS[verdict.outcome]
     if logger.isEnabledFor(level):
-        logger.log(level, "%s %s", event, _line({**rows.about(row), **_told(verdict)}))
+        logger.log(level, "%s %s", event, json_line({**rows.about(row), **_told(verdict)}))
 
 
 def _told(verdict: Verdict) -> dict[str, Any]:
@@ -46,52 +46,33 @@ def _told(verdict: Verdict) -> dict[str, Any]:
     return {name: value for name, value in parts.items() if value is not None}
 
 
-class MessageLog:
-    """A file of JSON lines, one for each message that a task took or publishes; None = no lines."""
-
-    def __init__(self, file: TextIO | None) -> None:
-        self._file = file
-
-    def taken(self, verdict: Verdict, rows: Rows, row: int) -> None:
-        """Write a message that was read, and what was decided about it."""
-        if self._file is not None:
-            event, _ = EVENTS[verdict.outcome]
-            self._write({"event": event, **rows.about(row), **_told(verdict)}, rows.bodies[row])
-
-    def published(self, messages: pa.RecordBatch) -> None:
-        """Write the `OUTGOING_MESSAGES` that are to be published."""
-        if self._file is not None:
-            for message in messages.to_pylist():
-                line = {
-                    "event": "published",
-                    "queue": message["queue"],
-                    "delay": (message["delay"] or 0) / 1000,
-                }
-                self._write(line, message["body"])
-
-    def _write(self, line: dict[str, Any], body: bytes) -> None:
-        assert self._file is not None, "lines were asked for"
-        self._file.write(f"{_line({**line, **_readable(body)})}\n")
+def log_taken(lines: MessageLog, verdict: Verdict, rows: Rows, row: int) -> None:
+    """Write a line of the message log: a message that was read, and what was decided about it."""
+    event, _ = EVENTS[verdict.outcome]
+    lines.write(event, {**rows.about(row), **_told(verdict)}, rows.bodies[row])
 
 
-@contextmanager
-def message_log(folder: str | None, name: str) -> Iterator[MessageLog]:
-    """Open a file in a folder that driver and executors share; None = no lines."""
-    if folder is None:
-        yield MessageLog(None)
-        return
-    path = Path(folder)
-    path.mkdir(parents=True, exist_ok=True)
-    with (path / f"{name}.jsonl").open("a", encoding="utf-8") as file:
-        yield MessageLog(file)
+def log_subscriber_failed(message: Message, subscriber: str, error: str | None, exception: str) -> None:
+    """Log one line about a subscriber that raised."""
+    content = {
+        "queue": message.queue,
+        "urn": message.job,
+        "trace_id": message.trace_id,
+        "id": message.id,
+        "subscriber": subscriber,
+        "error": error,
+        "exception": exception,
+    }
+    logger.error("subscriber.failed %s", json_line(content))
 
 
-def _readable(body: bytes) -> dict[str, str]:
-    try:
-        return {"body": body.decode()}
-    except UnicodeDecodeError:
-        return {"body_base64": base64.b64encode(body).decode()}
-
-
-def _line(content: dict[str, Any]) -> str:
-    return json.dumps(content, separators=(",", ":"))
+def log_lost_replies(queue: str, replies: pa.RecordBatch, error: BabelQueueError) -> None:
+    """Log one line about replies that their queue does not take."""
+    envelopes = decode(replies.column("body"))
+    content = {
+        "queue": queue,
+        "trace_ids": envelopes.column("trace_id").to_pylist(),
+        "ids": pc.struct_field(envelopes.column("meta"), "id").to_pylist(),
+        "error": error.text,
+    }
+    logger.error("reply.lost %s", json_line(content))

@@ -1,0 +1,87 @@
+"""The message log: on request, a file of JSON lines about each message that is read or published.
+
+A line has the event, the transport (the broker's name), the queue, what names the message, and its whole
+body. It has no URL and no header.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from babelqueue_spark.bindings import BaseBinding
+from babelqueue_spark.bindings.batches import envelopes_of
+
+
+class MessageLog:
+    """A file of JSON lines, one for each message; None = no lines.
+
+    Args:
+        file: where they go.
+        transport: the broker's name.
+    """
+
+    def __init__(self, file: TextIO | None, transport: str) -> None:
+        self._file = file
+        self._transport = transport
+
+    def write(self, event: str, content: dict[str, Any], body: bytes) -> None:
+        """Write a line about one message."""
+        if self._file is not None:
+            line = {"event": event, "transport": self._transport, **content, **_readable(body)}
+            self._file.write(f"{json_line(line)}\n")
+
+    def write_all(self, event: str, messages: pa.RecordBatch, queues: Sequence[str]) -> None:
+        """Write a line about each message.
+
+        Args:
+            event: what happened to them.
+            messages: `body`, and what else `OUTGOING` or `DELIVERIES` have.
+            queues: the queue of each.
+        """
+        if self._file is None:
+            return
+        envelopes = envelopes_of(messages)
+        columns = {
+            "queue": queues,
+            "urn": envelopes.column("job").to_pylist(),
+            "trace_id": envelopes.column("trace_id").to_pylist(),
+            "id": pc.struct_field(envelopes.column("meta"), "id").to_pylist(),
+            "body": messages.column("body").to_pylist(),
+        }
+        if "delay" in messages.schema.names:
+            columns["delay"] = [(delay or 0) / 1000 for delay in messages.column("delay").to_pylist()]
+        for row in zip(*columns.values(), strict=True):
+            content = dict(zip(columns, row, strict=True))
+            self.write(event, content, content.pop("body"))
+
+
+@contextmanager
+def message_log(folder: str | None, name: str, binding: BaseBinding) -> Iterator[MessageLog]:
+    """Open a file in a folder that driver and executors share; None = no lines."""
+    if folder is None:
+        yield MessageLog(None, binding.name)
+        return
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    with (path / f"{name}.jsonl").open("a", encoding="utf-8") as file:
+        yield MessageLog(file, binding.name)
+
+
+def json_line(content: dict[str, Any]) -> str:
+    """A line of JSON."""
+    return json.dumps(content, separators=(",", ":"))
+
+
+def _readable(body: bytes) -> dict[str, str]:
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(body).decode()}

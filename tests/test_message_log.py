@@ -1,0 +1,65 @@
+"""The message log of reads and writes: a line about each message, and nothing unless it is asked for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from babelqueue_spark.errors import OptionError
+from babelqueue_spark.message_log import MessageLog
+from babelqueue_spark.options import read_options
+from tests.brokers import url_of
+from tests.streams import drain, envelope, publish
+from tests.worker.queues import lines
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("broker", ["sqlite", "redis"])
+def test_reads_and_writes_log_each_message(
+    spark: Any, broker: str, request: pytest.FixtureRequest, queue: str, tmp_path: Path
+) -> None:
+    url, log = url_of(broker, request, tmp_path), tmp_path / "log"
+    frame = spark.createDataFrame(
+        [("urn:x", f'{{"order_id":{n}}}', float(n)) for n in range(3)],
+        "job STRING, data STRING, delay DOUBLE",
+    ).where("delay < 1")
+    write = frame.write.format("babelqueue").mode("append")
+    for _ in range(2):
+        write.options(url=url, queue=queue, messageLog=str(log), txnAppId="a", txnVersion="1").save()
+    publish(url, queue, [b"\xff"])
+    spark.read.format("babelqueue").options(url=url, queue=queue, messageLog=str(log)).load().count()
+    drain(spark, url, queue, tmp_path, messageLog=str(log))
+    found = sorted(lines(log), key=lambda line: (line["event"], "body" not in line))
+    assert [line["event"] for line in found] == ["browsed", "browsed", "published", "taken", "taken"]
+    transport = "sql" if broker == "sqlite" else broker
+    assert {(line["transport"], line["queue"]) for line in found} == {(transport, queue)}
+    bodies = {line["body"] for line in found if "body" in line}
+    assert len(bodies) == 1
+    envelope_ = json.loads(bodies.pop())
+    named = [line for line in found if "body" in line]
+    assert {(line["urn"], line["trace_id"], line["id"]) for line in named} == {
+        ("urn:x", envelope_["trace_id"], envelope_["meta"]["id"])
+    }
+    assert {line["body_base64"] for line in found if "body" not in line} == {"/w=="}
+    assert "redis://" not in "".join(path.read_text() for path in log.iterdir())
+
+
+@pytest.mark.spark
+def test_a_read_of_a_log_has_lines_too(spark: Any, kafka_server: Any, queue: str, tmp_path: Path) -> None:
+    publish(kafka_server.url, queue, [envelope(1)])
+    options = {"url": kafka_server.url, "queue": queue, "messageLog": str(tmp_path / "log")}
+    assert spark.read.format("babelqueue").options(**options).load().count() == 1
+    [line] = lines(tmp_path / "log")
+    assert (line["event"], line["transport"], line["queue"]) == ("read", "kafka", queue)
+
+
+def test_a_folder_is_an_absolute_path() -> None:
+    with pytest.raises(OptionError, match="'messageLog' has the value 'log', but takes the absolute path"):
+        read_options({"url": "redis://localhost", "queue": "orders", "messageLog": "log"})
+
+
+def test_nothing_is_written_unasked() -> None:
+    MessageLog(None, "redis").write("taken", {}, b"")
