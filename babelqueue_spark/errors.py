@@ -13,6 +13,8 @@
     ├── InvalidPayloadError
     ├── CatalogError
     ├── JobClaimedError
+    ├── RequestFailedError
+    ├── RequestTimeoutError (also a TimeoutError)
     ├── EventStoreError
     │   └── EventConflictError
     └── JournalError
@@ -137,6 +139,36 @@ class CatalogError(BabelQueueError):
     """The tables of a catalog cannot be written as its schemas are."""
 
     condition = "BABELQUEUE_CATALOG_FAILED"
+
+
+class RequestFailedError(BabelQueueError):
+    """The responder of a request raised, and replied so.
+
+    Attributes:
+        reason: why, as in a dead letter: `failed`, or the reason of a `Reject`.
+        exception: the class of what it raised.
+        error: its text.
+    """
+
+    condition = "BABELQUEUE_REQUEST_FAILED"
+
+    def __init__(
+        self,
+        message: str = "",
+        reason: str | None = None,
+        exception: str | None = None,
+        error: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.exception = exception
+        self.error = error
+
+
+class RequestTimeoutError(BabelQueueError, TimeoutError):
+    """No reply came in time. The request may still be handled."""
+
+    condition = "BABELQUEUE_REQUEST_TIMEOUT"
 
 
 class EventStoreError(BabelQueueError):

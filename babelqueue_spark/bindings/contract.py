@@ -209,6 +209,9 @@ class BaseBinding(ABC):
         """Return the queue for dead letters of `queue`: `<queue>.dlq`, or `<queue>.failed`."""
         return f"{queue}.dlq" if style == "babelqueue" else f"{queue}.failed"
 
+    def make_temporary(self, queue: str, idle: float) -> None:  # noqa: B027 (most need no making)
+        """Make a queue that goes when it was unused for `idle` seconds, on brokers whose queues are made."""
+
     def check_queue(self, queue: str) -> None:  # noqa: B027 (most have nothing to refuse)
         """Raise `OptionError` for a name that no queue of this broker can have; connects to nothing."""
 

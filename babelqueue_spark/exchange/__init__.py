@@ -1,4 +1,4 @@
-"""Route messages to queues, take them through stages, schedule them for later, keep events."""
+"""Route messages to queues, take them through stages, schedule them for later, keep events, ask."""
 
 import babelqueue_spark.needs_spark  # noqa: F401
 
@@ -6,6 +6,8 @@ import babelqueue_spark.needs_spark  # noqa: F401
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from babelqueue_spark.exchange.asking import ask
+from babelqueue_spark.exchange.context import derives
 from babelqueue_spark.exchange.exchange import Exchange, Written
 from babelqueue_spark.exchange.stages import Stages, clears
 from babelqueue_spark.exchange.stream_ids import StreamId
@@ -32,7 +34,9 @@ __all__ = [
     "Stages",
     "StreamId",
     "Written",
+    "ask",
     "clears",
+    "derives",
 ]
 
 _SCHEDULE = ("schedule", "sql", "sqlalchemy")

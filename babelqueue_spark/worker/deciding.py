@@ -1,17 +1,20 @@
-"""Run handlers, message after message, and decide about each message."""
+"""Run handlers and subscribers, message after message, and decide about each message."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from babelqueue_spark.worker.admission import Admission
 from babelqueue_spark.worker.messages import HandlerTimeoutError, outgoing_rows
-from babelqueue_spark.worker.outcomes import Failure, Outcome, Policy, Verdict, WorkerReason, acked
+from babelqueue_spark.worker.outcomes import Failure, Outcome, Verdict, WorkerReason, acked
 from babelqueue_spark.worker.rows import Rows
+from babelqueue_spark.worker.rules import Rules
 from babelqueue_spark.worker.running import Handlers
+from babelqueue_spark.worker.subscribing import notified
 from babelqueue_spark.worker.timeouts import interrupted_after
 
 
@@ -34,7 +37,7 @@ class Decisions:
 
     Attributes:
         verdicts: one a row.
-        outputs: what handlers returned, in the order of the rows.
+        outputs: what handlers and subscribers returned, in the order of the rows.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -44,29 +47,19 @@ class Decisions:
         """List the rows whose outcome is one of these."""
         return [row for row, verdict in enumerate(self.verdicts) if verdict.outcome in outcomes]
 
+    def reply_queues(self) -> list[str]:
+        """List the queues where nothing but replies goes."""
+        replies = [output.columns.get("reply", False) for output in self.outputs]
+        queues = [output.columns["queue"] for output in self.outputs]
+        others = {queue for queue, reply in zip(queues, replies, strict=True) if not reply}
+        return sorted({queue for queue, reply in zip(queues, replies, strict=True) if reply} - others)
+
     def with_failures(self, verdicts: Mapping[int, Verdict]) -> Decisions:
         """Copy the decisions: these rows have other verdicts, and nothing that their handlers returned."""
         return Decisions(
             tuple(verdicts.get(row, verdict) for row, verdict in enumerate(self.verdicts)),
             tuple(output for output in self.outputs if output.row not in verdicts),
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rules:
-    """What decisions depend on, besides handlers.
-
-    Attributes:
-        policy: decides between retry, dead letter, release and drop.
-        timeout: seconds that a handler has for a message; None = no limit.
-        headers: whether the broker keeps any.
-        can_wait: whether a queue takes messages that are to be read later.
-    """
-
-    policy: Policy
-    timeout: float | None
-    headers: bool
-    can_wait: Callable[[str], bool]
 
 
 def decide(rows: Rows, handlers: Handlers, admission: Admission, rules: Rules) -> Decisions:
@@ -84,7 +77,7 @@ def decide(rows: Rows, handlers: Handlers, admission: Admission, rules: Rules) -
 
 
 _Decided = tuple[Verdict, Sequence[dict[str, Any]]]
-"""A verdict, and what the handler returned."""
+"""A verdict, and what the handler and the subscribers returned."""
 
 
 def _decide(row: int, rows: Rows, handlers: Handlers, admission: Admission, rules: Rules) -> _Decided:
@@ -106,19 +99,26 @@ def _decide(row: int, rows: Rows, handlers: Handlers, admission: Admission, rule
         return _run(row, rows, handlers, admission, rules)
     if not record.ours:
         return Verdict(Outcome.DROPPED, attempts, WorkerReason.DUPLICATE), []
-    # This very row was handled before a crash, and only what its handler returned is left to publish.
+    # This very row was handled before a crash, and only what was returned for it is left to publish.
     admission.handled(row)
     return acked(attempts), json.loads(record.result)
 
 
 def _run(row: int, rows: Rows, handlers: Handlers, admission: Admission, rules: Rules) -> _Decided:
     message = rows.message(row)
+    context = partial(rows.context, row, rules.context)
+    subscribers = handlers.subscribers(message.job)
     try:
         with interrupted_after(rules.timeout):
-            returned = outgoing_rows(handlers.run(message), message, headers=rules.headers)
+            returned = outgoing_rows(handlers.run(message), message, headers=rules.headers, context=context)
+        if subscribers:  # they run for what was handled, and that depends on its outputs too
+            rules.check(returned)
     except (Exception, SystemExit, HandlerTimeoutError) as error:  # noqa: BLE001 (whatever a handler raises)
         admission.failed(row)
         return rules.policy.failed(message.attempts, Failure.of(error)), []
+    for subscriber in subscribers:
+        admission.record(row)  # renews the claim, if half of its lease is over
+        returned += notified(subscriber, rows.message(row), context, rules)
     admission.handled(row, returned)
     return acked(message.attempts), returned
 

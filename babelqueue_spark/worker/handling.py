@@ -17,19 +17,22 @@ from typing import Any, Self
 import pyarrow as pa
 from pyspark import TaskContext
 
+from babelqueue_spark.errors import BrokerError, BrokerFullError, BrokerUnreachableError
+from babelqueue_spark.message_log import message_log
 from babelqueue_spark.options import Options, resolved_config
 from babelqueue_spark.publishing import publish
 from babelqueue_spark.rows.ids import IdSource
 from babelqueue_spark.worker.admission import Admission, RecordedAdmission
 from babelqueue_spark.worker.counts import PUBLISHED
-from babelqueue_spark.worker.deciding import Decisions, Rules, decide
-from babelqueue_spark.worker.events import log, message_log
+from babelqueue_spark.worker.deciding import Decisions, decide
+from babelqueue_spark.worker.events import log, log_lost_replies, log_taken
 from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
 from babelqueue_spark.worker.outbox import Outbox, OutboxEntry, fingerprint
 from babelqueue_spark.worker.outcomes import Failure, Policy, Verdict
-from babelqueue_spark.worker.outgoing import by_target, encode_outputs, outgoing_messages
+from babelqueue_spark.worker.outgoing import by_target, check_outputs, encode_outputs, outgoing_messages
 from babelqueue_spark.worker.routes import Routes
 from babelqueue_spark.worker.rows import Rows
+from babelqueue_spark.worker.rules import Rules
 from babelqueue_spark.worker.running import FinishedDataFrameHandler, Handlers, MessageHandlers
 
 logger = logging.getLogger(__name__)
@@ -37,7 +40,7 @@ logger = logging.getLogger(__name__)
 COUNTS = pa.schema(
     [("job", pa.string()), ("outcome", pa.string()), ("reason", pa.string()), ("messages", pa.int64())]
 )
-"""What a task returns. The outcome `published` counts what handlers returned, by its own URN."""
+"""What a task returns. The outcome `published` counts what handlers and subscribers returned, by its URN."""
 
 
 Batches = Iterator[pa.RecordBatch]
@@ -50,13 +53,15 @@ class Work:
 
     Attributes:
         options: of the writes.
-        routes: the handlers.
+        routes: the handlers and subscribers.
         policy: decides between retry, dead letter, release and drop.
         timeout: seconds that a handler has for a message; None = no limit.
         store: idempotency; None = messages are handled as often as they come.
         location, run, batch: of the outbox.
         journal_config: of the outbox's object store, with references to secrets.
         message_log: folder for a line a message; None = none.
+        context: keys of `meta` that outputs take over.
+        failure_queue: where failures of subscribers go.
     """
 
     options: Options
@@ -68,6 +73,8 @@ class Work:
     run: str
     batch: int
     message_log: str | None
+    context: Sequence[str] = ()
+    failure_queue: str | None = None
     journal_config: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def outbox(self) -> Outbox:
@@ -110,7 +117,9 @@ def settle(work: Work, name: str, failure: Failure | None) -> Task:
         rows = [batch for batch in batches if batch.num_rows]
         if rows:
             with Partition(rows, work, name) as partition:
-                yield partition.settle(FinishedDataFrameHandler(failure), partition.recorded_admission())
+                yield partition.settle(
+                    FinishedDataFrameHandler(failure, work.routes), partition.recorded_admission()
+                )
 
     return task
 
@@ -170,9 +179,19 @@ class Partition:
         if self._work.store is not None and entry.notes["failed"]:
             self._work.store.release(entry.notes["failed"], self._owner)
         keys = IdSource(entry.notes["writer"], f"{self._work.run} {self._place}")
+        replies = entry.notes.get("replies", ())
         for queue, messages in by_target(entry.messages, self._work.options, self._binding).items():
-            publish(self._binding, queue, messages, keys=keys)
+            self._publish(queue, messages, keys, replies=queue in replies)
         return pa.RecordBatch.from_pylist(entry.notes["counts"], COUNTS)
+
+    def _publish(self, queue: str, messages: pa.RecordBatch, keys: IdSource, *, replies: bool) -> None:
+        """Publish to one queue; replies hold up nothing, as who asks may name a queue that is not there."""
+        try:
+            publish(self._binding, queue, messages, keys=keys)
+        except BrokerError as error:
+            if not replies or isinstance(error, BrokerUnreachableError | BrokerFullError):
+                raise
+            log_lost_replies(queue, messages, error)
 
     def _decided(self, handlers: Handlers, admission: Admission) -> OutboxEntry:
         """Run the handlers, encode what they returned, build the messages that carry the decisions out."""
@@ -186,7 +205,12 @@ class Partition:
         decisions = decisions.with_failures(self._verdicts(failures))
         messages = outgoing_messages(rows, decisions, outputs, options, binding)
         self._log(decisions, messages)
-        notes = {"counts": _counts(rows, decisions), "failed": admission.to_release(), "writer": writer}
+        notes = {
+            "counts": _counts(rows, decisions),
+            "failed": admission.to_release(),
+            "writer": writer,
+            "replies": decisions.reply_queues(),
+        }
         return OutboxEntry(notes, messages)
 
     def _rules(self) -> Rules:
@@ -195,6 +219,9 @@ class Partition:
             timeout=self._work.timeout,
             headers=self._binding.capabilities.headers,
             can_wait=self._can_wait,
+            check=lambda outputs: check_outputs(outputs, self._work.options, self._binding),
+            context=self._work.context,
+            failure_queue=self._work.failure_queue,
         )
 
     def _verdicts(self, failures: Mapping[int, Exception]) -> dict[int, Verdict]:
@@ -211,11 +238,11 @@ class Partition:
     def _log(self, decisions: Decisions, messages: pa.RecordBatch) -> None:
         rows = self._rows
         name = f"{self._work.run}-{self._work.batch}-{self._place}"
-        with message_log(self._work.message_log, name) as lines:
+        with message_log(self._work.message_log, name, self._binding) as lines:
             for row, verdict in enumerate(decisions.verdicts):
                 log(verdict, rows, row)
-                lines.taken(verdict, rows, row)
-            lines.published(messages)
+                log_taken(lines, verdict, rows, row)
+            lines.write_all("published", messages, messages.column("queue").to_pylist())
 
     def _entry(self, kind: str) -> str:
         return f"{self._place}-{self._rows.fingerprint}-{kind}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -13,6 +13,14 @@ from babelqueue_spark.errors import BabelQueueError
 
 BYPASS_HEADER = "bq-replay-bypass"
 """Any text in this header marks a redriven message whose effects outside are not wanted again."""
+REPLY_TO_HEADER = "reply-to"
+"""Names the queue that a request is answered to, where the broker keeps headers."""
+REPLY_TO_META = "reply_to"
+"""The key of `meta` that does, where it keeps none."""
+CORRELATION_HEADER = "correlation-id"
+"""Names the request that a reply answers, by its `meta.id`."""
+CAUSATION_META = "causation_id"
+"""The key of `meta` that names the message which a message follows from, by its `meta.id`."""
 
 
 class Retry(Exception):  # noqa: N818 (a word of the handlers' language)
@@ -88,6 +96,12 @@ class Message:
         """Return whether it was redriven with `bypass`, which asks handlers for no effects outside."""
         return bool(self.headers.get(BYPASS_HEADER))
 
+    @property
+    def reply_to(self) -> str | None:
+        """The queue for a reply: of the header `reply-to`, else `meta.reply_to`; None = none is wanted."""
+        named = self.headers.get(REPLY_TO_HEADER) or self.meta.get(REPLY_TO_META)
+        return named if isinstance(named, str) and named.strip() else None
+
     @cached_property
     def _envelope(self) -> dict[str, Any]:
         envelope: dict[str, Any] = json.loads(self.body)
@@ -133,6 +147,11 @@ class Outgoing:
             raise ValueError(f"Outgoing: delay takes a number of seconds, 0 or more, not {self.delay}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reply(Outgoing):
+    """The answer to a request; nobody misses it where its queue is gone."""
+
+
 def _check_text(name: str, text: Any) -> None:
     if not isinstance(text, str):
         raise TypeError(f"{name} takes a text, but this is of type {type(text).__name__}")
@@ -145,13 +164,18 @@ def _check_text(name: str, text: Any) -> None:
 _TRACE_HEADERS = ("traceparent", "tracestate")
 
 
-def outgoing_rows(result: Any, message: Message, *, headers: bool) -> list[dict[str, Any]]:
-    """What a handler returned, as rows of a write.
+Context = Callable[[], Mapping[str, str]]
+"""Gives the keys of `meta` that a message takes over, with their values as JSON text."""
+
+
+def outgoing_rows(result: Any, message: Message, *, headers: bool, context: Context) -> list[dict[str, Any]]:
+    """What a handler returned, as rows of a write, of JSON's types: an idempotency store keeps them.
 
     Args:
         result: None, an `Outgoing`, or several.
         message: the message that was handled.
         headers: whether the broker keeps any.
+        context: of the message that was handled.
 
     Raises:
         BabelQueueError, TypeError, ValueError: it returned something else, or data that is no JSON.
@@ -163,15 +187,20 @@ def outgoing_rows(result: Any, message: Message, *, headers: bool) -> list[dict[
         raise BabelQueueError(
             f"a handler returns nothing, or Outgoing messages, but this is of type {type(result).__name__}"
         )
-    carried = {name: message.headers[name] for name in _TRACE_HEADERS if name in message.headers}
-    return [_row(each, message, carried if headers else {}) for each in found]
+    return [{**_row(each, message, headers=headers), "extra": dict(context())} for each in found]
 
 
-def _row(outgoing: Any, message: Message, carried: Mapping[str, str]) -> dict[str, Any]:
+def _row(outgoing: Any, message: Message, *, headers: bool) -> dict[str, Any]:
     if not isinstance(outgoing, Outgoing):
         raise BabelQueueError(
             f"a handler returns Outgoing messages, but this is of type {type(outgoing).__name__}"
         )
+    is_reply = isinstance(outgoing, Reply)
+    carried: dict[str, str] = {}
+    if headers:
+        carried |= {name: message.headers[name] for name in _TRACE_HEADERS if name in message.headers}
+    if headers and is_reply and message.id:
+        carried[CORRELATION_HEADER] = message.id
     data = json.dumps(outgoing.data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     _check_text("Outgoing: data", data)
     return {
@@ -179,7 +208,8 @@ def _row(outgoing: Any, message: Message, carried: Mapping[str, str]) -> dict[st
         "data": data,
         "queue": outgoing.queue,
         "trace_id": outgoing.trace_id or message.trace_id,
-        "headers": list({**carried, **outgoing.headers}.items()) or None,
+        "headers": {**carried, **outgoing.headers} or None,
         "key": outgoing.key,
         "delay": outgoing.delay,
+        "reply": is_reply,
     }

@@ -11,6 +11,7 @@ from typing import Literal
 import pyarrow as pa
 
 from babelqueue_spark.envelope import Reason
+from babelqueue_spark.hidden import without_hidden
 from babelqueue_spark.worker.backoff import Backoff
 from babelqueue_spark.worker.messages import Reject, Retry
 
@@ -90,10 +91,10 @@ class Failure:
         """Describe an exception."""
         if isinstance(error, DataFrameFailedError):
             return error.failure
-        text = _shortened(str(error))
+        text = shortened(str(error))
         name = type(error).__name__
         if isinstance(error, Reject):
-            return cls(text, name, _shortened(error.reason) or "rejected", final=True)
+            return cls(text, name, shortened(error.reason) or "rejected", final=True)
         return cls(text, name, after=error.after if isinstance(error, Retry) else None)
 
 
@@ -105,10 +106,13 @@ class DataFrameFailedError(Exception):
         self.failure = failure
 
 
-def _shortened(text: str) -> str | None:
-    """Cut a text, and escape what UTF-8 cannot hold, so that the dead letter fits into its broker."""
-    sound = text.encode("utf-8", "backslashreplace").decode()
-    return (f"{sound[:_LONGEST_ERROR]}…" if len(sound) > _LONGEST_ERROR else sound) or None
+def shortened(text: str, longest: int = _LONGEST_ERROR) -> str | None:
+    """Cut a text behind so many characters, so that it fits into its broker; None where it is empty.
+
+    What UTF-8 cannot hold is escaped, and what came by reference is hidden.
+    """
+    sound = without_hidden(text).encode("utf-8", "backslashreplace").decode()
+    return (f"{sound[:longest]}…" if len(sound) > longest else sound) or None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +140,7 @@ class Policy:
         """Dead-letter an envelope or payload that is refused: no retry helps. Without a URN it is poison."""
         named = Reason.POISON if reason == Reason.MISSING_URN else reason
         what, why = ("envelope", reason) if violation is None else ("payload", violation)
-        return Verdict(Outcome.DEAD_LETTERED, attempts, named, _shortened(f"the {what} was refused: {why}"))
+        return Verdict(Outcome.DEAD_LETTERED, attempts, named, shortened(f"the {what} was refused: {why}"))
 
     def gated(self, attempts: int) -> Verdict:
         """Refuse a message whose headers name another schema version; its body is not read."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import OUTGOING, BaseBinding
-from babelqueue_spark.envelope import dead_letter, set_attempts
-from babelqueue_spark.errors import BabelQueueError
+from babelqueue_spark.envelope import META_TYPE, dead_letter, set_attempts
+from babelqueue_spark.errors import BabelQueueError, BrokerError, MessageTooLargeError
 from babelqueue_spark.options import Options
 from babelqueue_spark.rows.dead_letters import dead_letter_blocks, dead_letter_queue
 from babelqueue_spark.rows.ids import IdSource
@@ -30,6 +31,7 @@ _OUTPUTS = pa.schema(
         ("headers", OUTGOING.field("headers").type),
         ("key", pa.string()),
         ("delay", pa.float64()),
+        ("meta", pa.struct([META_TYPE.field("extra")])),
     ]
 )
 
@@ -146,6 +148,36 @@ def encode_outputs(
         return _encoded_by_row(outputs, ids, options, binding)
 
 
+def check_outputs(outputs: Sequence[Mapping[str, Any]], options: Options, binding: BaseBinding) -> None:
+    """Raise `BabelQueueError` where one of these columns of a write cannot be published.
+
+    That it is too large, or has no queue, is not known of each broker before it is published.
+    """
+    if not outputs:
+        return
+    rows = _rows(outputs)
+    for queue, messages in to_messages(rows, 0, IdSource(""), options, binding).items():
+        try:
+            refused = binding.too_large(queue, messages.select(OUTGOING.names))
+        except BrokerError:
+            continue
+        if refused:
+            raise MessageTooLargeError(f"{binding.title}: queue '{queue}': a message is larger than it takes")
+
+
+def _rows(outputs: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    """Outputs as columns of a write."""
+    found = [
+        {
+            **columns,
+            "headers": [*dict(headers).items()] if (headers := columns.get("headers")) else None,
+            "meta": {"extra": [*columns.get("extra", {}).items()]},
+        }
+        for columns in outputs
+    ]
+    return pa.RecordBatch.from_pylist(found, _OUTPUTS)
+
+
 def _encoded_by_row(
     outputs: Sequence[Output], ids: IdSource, options: Options, binding: BaseBinding
 ) -> tuple[list[pa.RecordBatch], dict[int, BabelQueueError]]:
@@ -165,7 +197,7 @@ def _encoded_by_row(
 def _encoded(
     outputs: Sequence[Output], first: int, ids: IdSource, options: Options, binding: BaseBinding
 ) -> list[pa.RecordBatch]:
-    rows = pa.RecordBatch.from_pylist([output.columns for output in outputs], _OUTPUTS)
+    rows = _rows([output.columns for output in outputs])
     return [
         pa.RecordBatch.from_arrays(
             [

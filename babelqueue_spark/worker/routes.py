@@ -44,30 +44,52 @@ class DataFrameHandler:
     data_schema: DataType | str | None = None
 
 
+@dataclass(frozen=True)
+class Subscriber:
+    """A function of one message that was handled, run on executors.
+
+    Attributes:
+        pattern: a URN, in which `*` stands for any text.
+        run: takes a message.
+    """
+
+    pattern: str
+    run: Callable[..., Any]
+
+    @property
+    def name(self) -> str:
+        """What logs and `execution_failed` call it."""
+        return getattr(self.run, "__qualname__", type(self.run).__name__)
+
+
 Handler = MessageHandler | DataFrameHandler
 
 
 class Routes:
-    """Handlers by URN: an exact one first, then the pattern with most characters besides `*`.
+    """Handlers and subscribers by URN: an exact one first, then the pattern with most characters besides `*`.
 
-    Of two patterns with as many, the one that was added first.
+    Of two patterns with as many, the one that was added first. A URN has one handler, and any number of
+    subscribers.
     """
 
     def __init__(self, handlers: Iterable[Handler] = ()) -> None:
         self._handlers = {handler.pattern: handler for handler in handlers}
+        self._subscribers: list[Subscriber] = []
 
     def add(self, handler: Handler) -> None:
-        """Add a handler; `OptionError` where the URN has one, or the function is async."""
-        if not handler.pattern.strip():
-            raise OptionError("a handler needs a URN, such as 'urn:babel:orders:created' or 'urn:babel:*'")
+        """Add a handler; `OptionError` where the URN has one."""
         if handler.pattern in self._handlers:
             raise OptionError(f"'{handler.pattern}' has a handler already: a URN has one")
-        if inspect.iscoroutinefunction(handler.run):
-            raise OptionError(
-                f"the handler of '{handler.pattern}' is an async function, which nobody would await: "
-                "run it with asyncio.run in a plain function"
-            )
         self._handlers[handler.pattern] = handler
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Add a subscriber."""
+        self._subscribers.append(subscriber)
+
+    def subscribers(self, job: str) -> list[Subscriber]:
+        """The subscribers of a URN, in the order in which they run."""
+        found = [subscriber for subscriber in self._subscribers if matches(subscriber.pattern, job)]
+        return sorted(found, key=_rank)
 
     def message_handler(self, job: str) -> MessageHandler | None:
         """The message handler of a URN, or None."""
@@ -84,9 +106,21 @@ class Routes:
 
     def ordered(self) -> list[Handler]:
         """All handlers, in the order in which their patterns are tried."""
-        return sorted(
-            self._handlers.values(),
-            key=lambda handler: ("*" in handler.pattern, -len(handler.pattern.replace("*", ""))),
+        return sorted(self._handlers.values(), key=_rank)
+
+
+def _rank(route: Handler | Subscriber) -> tuple[bool, int]:
+    return "*" in route.pattern, -len(route.pattern.replace("*", ""))
+
+
+def check_function(pattern: str, run: Callable[..., Any], what: str = "handler") -> None:
+    """Raise `OptionError` where a handler (or what it is called) has no URN, or is async."""
+    if not pattern.strip():
+        raise OptionError(f"a {what} needs a URN, such as 'urn:babel:orders:created' or 'urn:babel:*'")
+    if inspect.iscoroutinefunction(run):
+        raise OptionError(
+            f"the {what} of '{pattern}' is an async function, which nobody would await: run it with "
+            "asyncio.run in a plain function"
         )
 
 

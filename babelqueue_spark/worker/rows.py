@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -10,8 +11,8 @@ import pyarrow as pa
 
 from babelqueue_spark.bindings import OUTGOING
 from babelqueue_spark.envelope import SCHEMA_VERSION
-from babelqueue_spark.envelope.columns import is_blank
-from babelqueue_spark.worker.messages import Message
+from babelqueue_spark.envelope.columns import META_TYPE, is_blank
+from babelqueue_spark.worker.messages import CAUSATION_META, Message
 from babelqueue_spark.worker.outbox import fingerprint
 
 VERSION_HEADERS = ("bq-schema-version", "bq_schema_version")
@@ -29,6 +30,7 @@ INPUT = pa.schema(
         ("key", pa.string()),
         ("error", pa.string()),
         ("violation", pa.string()),
+        ("extra", META_TYPE.field("extra").type),
     ]
 )
 """What a task has to know of each row."""
@@ -89,6 +91,12 @@ class Rows:
             self._keys[row],
         )
 
+    def context(self, row: int, keys: Sequence[str]) -> dict[str, str]:
+        """The keys of `meta` that a message gets which follows from this one, with values as JSON text."""
+        message_id = self.ids[row]
+        cause = {CAUSATION_META: json.dumps(message_id, ensure_ascii=False)} if message_id else {}
+        return cause | {key: text for key, text in self._extra[row] or () if key in keys} if keys else cause
+
     def about(self, row: int) -> dict[str, Any]:
         """Name the message, for a log line."""
         return {
@@ -101,6 +109,10 @@ class Rows:
     def column(self, name: str, rows: Sequence[int]) -> pa.Array:
         """Take some values of a column."""
         return self.table.column(name).combine_chunks().take(pa.array(rows, pa.int64()))
+
+    @cached_property
+    def _extra(self) -> list[Any]:
+        return self._list("extra")
 
     def _list(self, name: str) -> list[Any]:
         values: list[Any] = self.table.column(name).to_pylist()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import uuid
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -19,10 +17,16 @@ from babelqueue_spark.envelope import SCHEMA_VERSION, Reason
 from babelqueue_spark.envelope.columns import BLANKS
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.functions import decode, violation
-from babelqueue_spark.journal import open_store
 from babelqueue_spark.options import journal_config, resolved_config, write_options
 from babelqueue_spark.packages import require
 from babelqueue_spark.rows.reading import SCHEMA
+from babelqueue_spark.worker.arguments import (
+    checked_context,
+    checked_policy,
+    checked_timeout,
+    renamed,
+    warn,
+)
 from babelqueue_spark.worker.backoff import Backoff
 from babelqueue_spark.worker.counts import Counts
 from babelqueue_spark.worker.handling import Task, Work, admit, handle, settle
@@ -30,7 +34,15 @@ from babelqueue_spark.worker.idempotency import IdempotencyStore
 from babelqueue_spark.worker.messages import HandlerTimeoutError
 from babelqueue_spark.worker.outbox import Outbox, OutboxEntry, fingerprint
 from babelqueue_spark.worker.outcomes import Failure, Policy, UnknownUrn
-from babelqueue_spark.worker.routes import DataFrameHandler, MessageHandler, Routes
+from babelqueue_spark.worker.query import query_id
+from babelqueue_spark.worker.responding import Responder
+from babelqueue_spark.worker.routes import (
+    DataFrameHandler,
+    MessageHandler,
+    Routes,
+    Subscriber,
+    check_function,
+)
 from babelqueue_spark.worker.rows import VERSION_HEADERS
 from babelqueue_spark.worker.timeouts import StuckHandlerError, with_jobs_cancelled_after
 
@@ -47,6 +59,7 @@ _INPUT = [
     "delivery.key AS key",
     "error",
     "violation",
+    "meta.extra AS extra",
 ]
 _NEEDED = ("body", "queue", "headers", "attempts", "job", "trace_id", "data", "meta", "delivery", "error")
 _STOPPED = (
@@ -84,7 +97,10 @@ class Worker:
             its URN becomes a dead letter, and no handler gets it.
         on_batch: called on the driver after each batch, with its number and its `Counts`.
         message_log: a directory that driver and executors share, for a JSON line about each message that is
-            taken or published; None = no lines. They hold whole bodies.
+            taken or published, with its whole body; None = what the option `messageLog` says, else none.
+        context: keys of `meta` that messages take over from the message that they follow from.
+        failure_queue: where `execution_failed` goes, the message about a subscriber that raised; needed by
+            subscribers only.
         frame_timeout: former name of `dataframe_timeout`, for this release.
         exchange: former name of `message_log`, for this release.
 
@@ -108,18 +124,20 @@ class Worker:
         catalog: Registry | str | None = None,
         on_batch: Callable[[int, Counts], None] | None = None,
         message_log: str | None = None,
+        context: Sequence[str] = (),
+        failure_queue: str | None = None,
         frame_timeout: float | None = None,
         exchange: str | None = None,
     ) -> None:
-        dataframe_timeout = _renamed("dataframe_timeout", dataframe_timeout, "frame_timeout", frame_timeout)
-        message_log = _renamed("message_log", message_log, "exchange", exchange)
+        dataframe_timeout = renamed("dataframe_timeout", dataframe_timeout, "frame_timeout", frame_timeout)
+        message_log = renamed("message_log", message_log, "exchange", exchange)
         require("a worker", "pandas")  # PySpark's mapInArrow checks for it
         self._journal_config = journal_config(options)
         self._given = {name: options[name] for name in options if not name.lower().startswith("journal.")}
         self._options = write_options(self._given)
         self._journal = journal
         self._checkpoint = checkpoint
-        self._policy = _checked(
+        self._policy = checked_policy(
             Policy(
                 max_attempts=max_attempts,
                 backoff=backoff if isinstance(backoff, Backoff) else tuple(backoff),
@@ -127,12 +145,14 @@ class Worker:
                 release_delay=release_delay,
             )
         )
-        self._handler_timeout = _timeout("handler_timeout", handler_timeout, idempotency)
-        self._dataframe_timeout = _timeout("dataframe_timeout", dataframe_timeout, idempotency)
+        self._handler_timeout = checked_timeout("handler_timeout", handler_timeout, idempotency)
+        self._dataframe_timeout = checked_timeout("dataframe_timeout", dataframe_timeout, idempotency)
         self._idempotency = idempotency
         self._catalog = None if catalog is None else registry_of(catalog)
         self._on_batch = on_batch
-        self._message_log = message_log
+        self._message_log = message_log or self._options.message_log
+        self._context = checked_context(context)
+        self._failure_queue = failure_queue
         self._routes = Routes()
         self._probed = False
         self.counts = Counts()
@@ -158,7 +178,58 @@ class Worker:
         """
 
         def added(run: Handler) -> Handler:
+            check_function(pattern, run)
             self._routes.add(MessageHandler(pattern, run, partition_setup))
+            return run
+
+        return added
+
+    def subscriber(self, pattern: str) -> Callable[[Handler], Handler]:
+        """Decorate a function that hears of each `Message` that was handled, on the executors.
+
+        All subscribers whose pattern matches run, after the handler has returned, or where there is none. One
+        returns nothing, an `Outgoing`, or several. One that raises touches neither the others nor the
+        message: a message `urn:babel:worker:execution_failed` goes to the worker's `failure_queue`.
+
+        Args:
+            pattern: a URN, in which `*` stands for any text.
+
+        Raises:
+            OptionError: the worker has no `failure_queue`.
+        """
+
+        def added(run: Handler) -> Handler:
+            check_function(pattern, run, "subscriber")
+            if self._failure_queue is None:
+                raise OptionError(
+                    "a worker with subscribers needs failure_queue, the queue for what they raise"
+                )
+            self._routes.subscribe(Subscriber(pattern, run))
+            return run
+
+        return added
+
+    def responder(
+        self,
+        pattern: str,
+        *,
+        partition_setup: Callable[[], AbstractContextManager[Any]] | None = None,
+    ) -> Callable[[Handler], Handler]:
+        """Decorate a function that answers one request at a time, a `Message`, on the executors.
+
+        It returns the data of the reply, a mapping. The reply goes to the queue that the request names (see
+        `Message.reply_to`), with the URN of the request and `:reply`. Where the function raises, the reply is
+        `urn:babel:worker:request_failed`, and the request is done; only a `Retry` is retried. A request that
+        names no queue is dead-lettered, with the reason `no_reply_to`.
+
+        Args:
+            pattern: a URN, in which `*` stands for any text; see `handler`.
+            partition_setup: as of `handler`.
+        """
+
+        def added(run: Handler) -> Handler:
+            check_function(pattern, run, "responder")
+            self._routes.add(MessageHandler(pattern, Responder(run), partition_setup))
             return run
 
         return added
@@ -178,6 +249,7 @@ class Worker:
         """
 
         def added(run: Handler) -> Handler:
+            check_function(pattern, run)
             self._routes.add(DataFrameHandler(pattern, run, data_schema))
             return run
 
@@ -187,7 +259,7 @@ class Worker:
         self, pattern: str, *, data_schema: DataType | str | None = None
     ) -> Callable[[Handler], Handler]:
         """Former name of `dataframe_handler`, for this release."""
-        _warn("frame_handler", "dataframe_handler")
+        warn("frame_handler", "dataframe_handler")
         return self.dataframe_handler(pattern, data_schema=data_schema)
 
     # -- batches -----------------------------------------------------------------------------------
@@ -198,7 +270,7 @@ class Worker:
         `frame` has the columns of a read, `data` as text. It may be filtered, but not shuffled: a batch that
         is repeated after a crash finds its decisions by the rows of each partition.
         """
-        work = self._work(self._query_id(frame.sparkSession), batch_id)
+        work = self._work(query_id(frame.sparkSession, self._checkpoint, self._journal_config), batch_id)
         work.outbox().begin()
         self._finish(batch_id, self._handled(frame, work))
 
@@ -235,30 +307,10 @@ class Worker:
             run=run,
             batch=batch,
             message_log=self._message_log,
+            context=self._context,
+            failure_queue=self._failure_queue,
             journal_config=self._journal_config,
         )
-
-    def _query_id(self, spark: Any) -> str:
-        if isinstance(spark, SparkSession):
-            query: str | None = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
-            if query is None:
-                raise OptionError(
-                    "a worker is called by foreachBatch: for a DataFrame by itself, use run(frame)"
-                )
-            return query
-        if self._checkpoint is None:
-            raise OptionError(
-                "Spark Connect does not tell a worker whose batches it gets: give it checkpoint=, the "
-                "checkpointLocation of its query"
-            )
-        store = open_store(self._checkpoint, "checkpoint", resolved_config(self._journal_config))
-        try:
-            return str(json.loads(store.read("metadata") or "")["id"])
-        except (ValueError, KeyError):
-            raise OptionError(
-                "the worker's checkpoint is not its query's, or out of reach of the server's Python: there "
-                "is no query's id in its file 'metadata'"
-            ) from None
 
     def _check_retries(self) -> None:
         """Raise, before any handler has run, where the broker cannot hold a queue's retries."""
@@ -339,25 +391,6 @@ class Worker:
             self._on_batch(batch, counts)
 
 
-_T = TypeVar("_T")
-
-
-def _renamed(name: str, value: _T | None, former: str, given: _T | None) -> _T | None:
-    """The argument's value, which may come under its former name."""
-    if given is None:
-        return value
-    _warn(former, name, stacklevel=4)
-    return given
-
-
-def _warn(former: str, name: str, *, stacklevel: int = 3) -> None:
-    warnings.warn(
-        f"{former} of Worker is now {name}; the former name goes with the next release",
-        DeprecationWarning,
-        stacklevel=stacklevel,
-    )
-
-
 def _acceptable() -> Column:
     """Select what `Rows.is_acceptable` does."""
     wanted = F.col("error").isNull()
@@ -402,31 +435,3 @@ def _check_columns(schema: StructType) -> None:
             f"a worker needs the columns of a read as they are, but {', '.join(missing)} is missing or of "
             "another type: leave .schema(...) out, and give a DataFrame handler its data_schema"
         )
-
-
-def _checked(policy: Policy) -> Policy:
-    if policy.max_attempts < 1:
-        raise OptionError(f"max_attempts is {policy.max_attempts}, but takes a whole number of at least 1")
-    if policy.unknown_urn not in get_args(UnknownUrn):
-        known = ", ".join(get_args(UnknownUrn))
-        raise OptionError(f"unknown_urn is '{policy.unknown_urn}', but takes one of {known}")
-    if not isinstance(policy.backoff, Backoff) and any(seconds < 0 for seconds in policy.backoff):
-        raise OptionError(f"backoff is {list(policy.backoff)}, but takes seconds, 0 or more")
-    if policy.release_delay < 1:
-        raise OptionError(
-            f"release_delay is {policy.release_delay}, but takes at least 1 s: else it spins hot"
-        )
-    return policy
-
-
-def _timeout(name: str, seconds: float | None, store: IdempotencyStore | None) -> float | None:
-    if seconds is None:
-        return None
-    if seconds <= 0:
-        raise OptionError(f"{name} is {seconds:g}, but takes seconds, more than 0; None = no limit")
-    if store is not None and seconds > store.lease / 2:
-        raise OptionError(
-            f"{name} is {seconds:g} s, but the store's lease is {store.lease:g} s: make it twice as long, or "
-            "another worker may handle what this one is at"
-        )
-    return seconds

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +61,15 @@ def worker_of(url: str, store: str, folder: Path) -> Worker:
     return worker
 
 
-def main(url: str, store: str, folder: Path, queues: list[str]) -> None:
+def main(
+    url: str,
+    store: str,
+    folder: Path,
+    queues: list[str],
+    make: Callable[[str, str, Path], Worker] = worker_of,
+) -> None:
     spark = session()
-    worker = worker_of(url, store, folder)
+    worker = make(url, store, folder)
 
     def each(frame: Any, number: int) -> None:
         worker(frame, number)

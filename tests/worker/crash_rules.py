@@ -17,3 +17,16 @@ def fails(number: int, attempts: int) -> bool:
 def replies(number: int) -> bool:
     """Whether the handler of this message returns another one."""
     return number % 10 == 1
+
+
+REQUEST = "urn:babel:orders:price"
+
+
+def asks(number: int) -> bool:
+    """Whether this message is a request."""
+    return number % 4 == 0
+
+
+def raises(number: int) -> bool:
+    """Whether a subscriber raises for this message."""
+    return number % 50 == 7

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -15,16 +16,23 @@ from babelqueue_spark.options import write_options
 from babelqueue_spark.rows.ids import IdSource
 from babelqueue_spark.worker import IdempotencyStore, Message, Outgoing, Record
 from babelqueue_spark.worker.admission import Admission
-from babelqueue_spark.worker.deciding import Decisions, Output, Rules, decide
+from babelqueue_spark.worker.deciding import Decisions, Output, decide
 from babelqueue_spark.worker.outcomes import Failure, Outcome, Policy, acked
 from babelqueue_spark.worker.outgoing import encode_outputs
 from babelqueue_spark.worker.routes import MessageHandler, Routes
 from babelqueue_spark.worker.rows import INPUT, Rows
+from babelqueue_spark.worker.rules import Rules
 from babelqueue_spark.worker.running import MessageHandlers
 from tests.streams import envelope
 
 POLICY = Policy(max_attempts=2, backoff=(), unknown_urn="fail", release_delay=5)
-RULES = Rules(policy=POLICY, timeout=None, headers=True, can_wait=lambda _: True)
+RULES = Rules(
+    policy=POLICY,
+    timeout=None,
+    headers=True,
+    can_wait=lambda _: True,
+    check=lambda _: None,
+)
 
 
 class Standing(IdempotencyStore):
@@ -118,6 +126,17 @@ def test_a_claim_that_lapses_while_a_resource_is_opened_is_renewed(monkeypatch: 
 
     decisions = Slow().decide(rows_of("urn:known"), store)
     assert decisions.verdicts[0].outcome is Outcome.RELEASED
+
+
+@pytest.mark.parametrize("headers", [{"x": "1"}, [["x", "1"]], None])
+def test_what_a_store_kept_is_published_as_it_was_returned(headers: Any) -> None:
+    columns = {"job": "urn:reply", "data": "{}", "queue": "replies", "trace_id": "t", "headers": headers}
+    kept = json.loads(json.dumps(columns))
+    options = write_options({"url": "redis://127.0.0.1:1"})
+    with options.binding() as binding:
+        [batch], failures = encode_outputs([Output(0, kept)], IdSource("run"), options, binding)
+    assert not failures
+    assert batch.column("headers").to_pylist() == [[("x", "1")] if headers else None]
 
 
 def test_what_cannot_be_encoded_fails_its_row_and_no_other() -> None:

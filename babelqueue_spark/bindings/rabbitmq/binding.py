@@ -60,6 +60,9 @@ class RabbitBinding(Binding):
         """Messages that are ready; one round trip."""
         return self._queues.ready(queue)
 
+    def make_temporary(self, queue: str, idle: float) -> None:
+        self._queues.temporary(queue, int(idle * 1000))
+
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
         """By consumers one after the other, each with a prefetch that keeps to both bounds."""
         claimed: list[pa.RecordBatch] = []

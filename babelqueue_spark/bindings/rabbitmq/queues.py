@@ -46,6 +46,11 @@ class Queues:
             self._client.call_aside(partial(_declare, queue, durable=True))
         self._declared.add(queue)
 
+    def temporary(self, queue: str, idle: int) -> None:
+        """Make a queue that goes when it was unused for so many milliseconds."""
+        self._client.call_aside(partial(_declare, queue, durable=True, arguments={"x-expires": idle}))
+        self._declared.add(queue)
+
     def waiting(self, queue: str, delay: int) -> str:
         """Make `<queue>.delay.<milliseconds>`, which hands its messages to the queue after that time.
 

@@ -1,0 +1,158 @@
+"""Ask: publish a request, and wait for its reply in a queue of its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from babelqueue_spark.bindings import Binding
+from babelqueue_spark.bindings.batches import HEADERS
+from babelqueue_spark.envelope import META_TYPE, decode
+from babelqueue_spark.errors import OptionError, RequestFailedError, RequestTimeoutError
+from babelqueue_spark.options import write_options
+from babelqueue_spark.publishing import publish
+from babelqueue_spark.rows.ids import IdSource
+from babelqueue_spark.rows.writing import to_messages
+from babelqueue_spark.worker.messages import (
+    CAUSATION_META,
+    CORRELATION_HEADER,
+    REPLY_TO_HEADER,
+    REPLY_TO_META,
+    Message,
+)
+from babelqueue_spark.worker.responding import REQUEST_FAILED
+
+logger = logging.getLogger(__name__)
+
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.25
+_LATE = 600.0
+"""Seconds after the timeout for which a reply still finds its queue, on a broker where queues are made."""
+_CLAIMED_AT_ONCE = 100
+_CLAIMED_BYTES = 64 << 20
+
+
+def ask(
+    options: Mapping[str, Any],
+    urn: str,
+    data: Mapping[str, Any],
+    *,
+    timeout: float = 30.0,
+    reply_queue: str | None = None,
+) -> Message:
+    """Publish a request and wait for its reply, on the driver; a `worker.responder` answers it.
+
+    The first reply counts. Replies to other requests are taken from the reply queue and ignored.
+
+    Args:
+        options: those of a write; `queue` is where the request goes.
+        urn: of the request.
+        data: its payload, of JSON's types.
+        timeout: seconds to wait.
+        reply_queue: where this call alone reads replies; by default a new one. Name one on brokers whose
+            queues have to be there, such as SQS.
+
+    Raises:
+        RequestFailedError: the responder raised.
+        RequestTimeoutError: no reply came in time.
+        OptionError: an option is invalid, or nothing can be taken out of the broker (Kafka).
+    """
+    given = {name: str(value) for name, value in options.items()}
+    parsed = write_options(given)
+    if not parsed.queue:
+        raise OptionError("ask needs the option 'queue', which names where the request goes")
+    deadline = time.monotonic() + timeout
+    request_id = str(uuid.uuid4())
+    queue = reply_queue or f"replies-{request_id}"
+    with parsed.queue_binding() as binding:
+        if reply_queue is None:
+            binding.make_temporary(queue, timeout + _LATE)
+        request = _request(urn, data, request_id, queue, headers=binding.capabilities.headers)
+        for target, messages in to_messages(request, 0, IdSource(request_id), parsed, binding).items():
+            publish(binding, target, messages)
+        for reply in _replies(binding, queue, deadline):
+            if _answers(reply, request_id):
+                return _checked(reply, urn)
+            logger.info("queue %s: ignored message %s, which answers another request", queue, reply.id)
+    raise RequestTimeoutError(
+        f"{binding.title}: no reply to '{urn}' came within {timeout:g} s: is a responder at queue "
+        f"'{parsed.queue[0]}'? The request may still be handled"
+    )
+
+
+def _request(
+    urn: str, data: Mapping[str, Any], request_id: str, reply_queue: str, *, headers: bool
+) -> pa.RecordBatch:
+    """The row of a write. Its `meta`, which is not for routing, names the queue only without headers."""
+    extra = [] if headers else [(REPLY_TO_META, json.dumps(reply_queue))]
+    meta = pa.struct([META_TYPE.field("id"), META_TYPE.field("extra")])
+    return pa.RecordBatch.from_pydict(
+        {
+            "job": pa.array([urn], pa.string()),
+            "data": pa.array([json.dumps(data, ensure_ascii=False, allow_nan=False)], pa.string()),
+            "meta": pa.array([{"id": request_id, "extra": extra}], meta),
+            "headers": pa.array([[(REPLY_TO_HEADER, reply_queue)] if headers else None], HEADERS),
+        }
+    )
+
+
+def _replies(binding: Binding, queue: str, deadline: float) -> Iterator[Message]:
+    """Take what comes to the queue until the time is over."""
+    pause = _SHORTEST_PAUSE
+    most = min(_CLAIMED_AT_ONCE, binding.capabilities.claim_batch)
+    while True:
+        left = deadline - time.monotonic()
+        batch = binding.claim(queue, most, _CLAIMED_BYTES)
+        if batch.num_rows:
+            binding.acknowledge(queue, batch)
+            yield from _messages(queue, batch)
+            pause = _SHORTEST_PAUSE
+        elif left <= 0:
+            return
+        else:
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _messages(queue: str, deliveries: pa.RecordBatch) -> Iterator[Message]:
+    """The valid envelopes among `DELIVERIES`."""
+    envelopes = decode(deliveries.column("body"))
+    columns = (
+        envelopes.column("error"),
+        envelopes.column("job"),
+        envelopes.column("trace_id"),
+        pc.struct_field(envelopes.column("meta"), "id"),
+        envelopes.column("attempts"),
+        deliveries.column("body"),
+        deliveries.column("headers"),
+        deliveries.column("key"),
+    )
+    for error, job, trace_id, message_id, attempts, body, headers, key in zip(
+        *(column.to_pylist() for column in columns), strict=True
+    ):
+        if error is not None:
+            logger.warning("queue %s: ignored a reply that is no envelope: %s", queue, error)
+            continue
+        found = {name: value for name, value in headers or () if value is not None}
+        yield Message(job, trace_id, message_id, attempts, queue, body, found, key)
+
+
+def _answers(reply: Message, request_id: str) -> bool:
+    return request_id in (reply.headers.get(CORRELATION_HEADER), reply.meta.get(CAUSATION_META))
+
+
+def _checked(reply: Message, urn: str) -> Message:
+    """The reply; raises what it reports."""
+    if reply.job != REQUEST_FAILED:
+        return reply
+    reason, exception, error = (reply.data.get(name) for name in ("reason", "exception", "error"))
+    text = " ".join(str(error or "no text").split())
+    raise RequestFailedError(
+        f"the responder of '{urn}' raised {exception}: {text} (reason '{reason}')", reason, exception, error
+    )

@@ -1,0 +1,52 @@
+"""Answer requests: what a responder returns or raises becomes the reply."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from babelqueue_spark.worker.messages import HandlerTimeoutError, Message, Reject, Reply, Retry
+from babelqueue_spark.worker.outcomes import Failure
+
+REQUEST_FAILED = "urn:babel:worker:request_failed"
+"""The URN of a reply that tells why there is no other."""
+NO_REPLY_TO = "no_reply_to"
+_LONGEST_QUEUE = 255
+"""Bytes: the longest name that each broker can have."""
+
+
+class Responder:
+    """A message handler that replies with what a user's function returns, or with why it raised.
+
+    Args:
+        run: takes the message, and what `partition_setup` gave where there is one; returns the reply's data.
+    """
+
+    def __init__(self, run: Callable[..., Any]) -> None:
+        self._run = run
+
+    def __call__(self, message: Message, *shared: Any) -> Reply:
+        """The reply; raises `Reject` for a request that names no queue for it, and the user's `Retry`."""
+        queue = message.reply_to
+        if queue is None or len(queue.encode("utf-8", "replace")) > _LONGEST_QUEUE:
+            raise Reject(NO_REPLY_TO, "neither the header 'reply-to' nor meta.reply_to names a queue")
+        try:
+            job, data = f"{message.job}:reply", _checked(self._run(message, *shared))
+        except Retry:
+            raise
+        except (Exception, SystemExit, HandlerTimeoutError) as error:  # noqa: BLE001 (whatever it raises)
+            failure = Failure.of(error)
+            job = REQUEST_FAILED
+            data = {"reason": failure.reason, "error": failure.error, "exception": failure.exception}
+        return Reply(job=job, data=data, queue=queue)
+
+
+def _checked(data: Any) -> Mapping[str, Any]:
+    """The data of a reply; raises where that is no JSON object."""
+    if not isinstance(data, Mapping):
+        raise TypeError(
+            f"a responder returns the data of its reply, a mapping, but this is a {type(data).__name__}"
+        )
+    json.dumps(data, ensure_ascii=False, allow_nan=False).encode()
+    return data

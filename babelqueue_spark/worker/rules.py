@@ -1,0 +1,32 @@
+"""What decisions about messages depend on, besides handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from babelqueue_spark.worker.outcomes import Policy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """The rules of one partition.
+
+    Attributes:
+        policy: decides between retry, dead letter, release and drop.
+        timeout: seconds that a handler has for a message; None = no limit.
+        headers: whether the broker keeps any.
+        can_wait: whether a queue takes messages that are to be read later.
+        check: raises `BabelQueueError` for outputs that cannot be published.
+        context: keys of `meta` that outputs take over from the message that was handled.
+        failure_queue: where `execution_failed` goes.
+    """
+
+    policy: Policy
+    timeout: float | None
+    headers: bool
+    can_wait: Callable[[str], bool]
+    check: Callable[[Sequence[dict[str, Any]]], None]
+    context: Sequence[str] = ()
+    failure_queue: str | None = None

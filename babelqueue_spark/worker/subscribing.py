@@ -1,0 +1,83 @@
+"""Run the subscribers of a message that was handled; one that raises becomes `execution_failed`."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+from babelqueue_spark.errors import BabelQueueError
+from babelqueue_spark.worker.events import log_subscriber_failed
+from babelqueue_spark.worker.messages import Context, HandlerTimeoutError, Message, Outgoing, outgoing_rows
+from babelqueue_spark.worker.outcomes import shortened
+from babelqueue_spark.worker.routes import Subscriber
+from babelqueue_spark.worker.rules import Rules
+from babelqueue_spark.worker.timeouts import interrupted_after
+
+EXECUTION_FAILED = "urn:babel:worker:execution_failed"
+"""The URN of a subscriber's failure."""
+LONGEST_ERROR = 2_048
+"""Characters of its `error`."""
+LONGEST_STACK_TRACE = 16_384
+"""Characters of its `stack_trace`, of which the last ones count."""
+LARGEST_ENVELOPE = 1 << 20
+"""Bytes of its `envelope`: within what each broker takes that does not tell its limit."""
+
+
+def notified(
+    subscriber: Subscriber, message: Message, context: Context, rules: Rules
+) -> list[dict[str, Any]]:
+    """Run a subscriber; what it returned as rows of a write, or `execution_failed` where it raised."""
+    try:
+        with interrupted_after(rules.timeout):
+            returned = outgoing_rows(subscriber.run(message), message, headers=rules.headers, context=context)
+        rules.check(returned)
+    except (Exception, SystemExit, HandlerTimeoutError) as error:  # noqa: BLE001 (whatever it raises)
+        log_subscriber_failed(message, subscriber.name, shortened(str(error)), type(error).__name__)
+        return _execution_failed(subscriber, error, message, context, rules)
+    return returned
+
+
+def _execution_failed(
+    subscriber: Subscriber, error: BaseException, message: Message, context: Context, rules: Rules
+) -> list[dict[str, Any]]:
+    """The row of the failure, without its longest parts where the broker cannot carry them."""
+    found: list[dict[str, Any]] = []
+    for data, kept in _attempts(_described(subscriber, error, message), context):
+        event = Outgoing(job=EXECUTION_FAILED, data=data, queue=rules.failure_queue)
+        found = outgoing_rows(event, message, headers=rules.headers, context=kept)
+        try:
+            rules.check(found)
+        except BabelQueueError:
+            continue
+        break
+    return found
+
+
+def _attempts(data: dict[str, Any], context: Context) -> Iterator[tuple[dict[str, Any], Context]]:
+    yield data, context
+    yield {**data, "stack_trace": None, "envelope": None}, context
+    yield {**data, "stack_trace": None, "envelope": None}, dict
+
+
+def _described(subscriber: Subscriber, error: BaseException, message: Message) -> dict[str, Any]:
+    whole = len(message.body) <= LARGEST_ENVELOPE
+    return {
+        "subscriber": subscriber.name,
+        "pattern": subscriber.pattern,
+        "exception": type(error).__name__,
+        "error": shortened(str(error), LONGEST_ERROR - 1),
+        "stack_trace": _stack_trace(error),
+        "job": message.job,
+        "id": message.id,
+        "queue": message.queue,
+        "envelope": message.body.decode() if whole else None,
+    }
+
+
+def _stack_trace(error: BaseException) -> str | None:
+    """The error's lines as Python prints them, from the subscriber on."""
+    own = error.__traceback__.tb_next if error.__traceback__ else None
+    lines = "".join(traceback.format_exception(type(error), error, own or error.__traceback__))
+    text = shortened(lines, len(lines)) or ""
+    return text[-LONGEST_STACK_TRACE:] or None
