@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -38,19 +38,19 @@ class MessageLog:
             line = {"event": event, "transport": self._transport, **content, **_readable(body)}
             self._file.write(f"{json_line(line)}\n")
 
-    def write_all(self, event: str, messages: pa.RecordBatch, queues: Sequence[str]) -> None:
+    def write_all(self, event: str, messages: pa.RecordBatch, queues: pa.Array | str) -> None:
         """Write a line about each message.
 
         Args:
             event: what happened to them.
             messages: `body`, and what else `OUTGOING` or `DELIVERIES` have.
-            queues: the queue of each.
+            queues: the queue of each, or of all.
         """
         if self._file is None:
             return
         envelopes = envelopes_of(messages)
         columns = {
-            "queue": queues,
+            "queue": [queues] * len(messages) if isinstance(queues, str) else queues.to_pylist(),
             "urn": envelopes.column("job").to_pylist(),
             "trace_id": envelopes.column("trace_id").to_pylist(),
             "id": pc.struct_field(envelopes.column("meta"), "id").to_pylist(),

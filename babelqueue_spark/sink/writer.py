@@ -134,8 +134,7 @@ def _send(
     for queue, messages in encoded.items():
         for rows, published in publish_parts(binding, queue, messages, keys=keys, first_row=first_row):
             if published:
-                part = messages.slice(rows.start, len(rows))
-                lines.write_all("published", part, [queue] * len(rows))
+                lines.write_all("published", messages.slice(rows.start, len(rows)), queue)
             total += published
     return total
 

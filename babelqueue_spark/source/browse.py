@@ -42,7 +42,7 @@ class QueueReader(DataSourceReader):
             message_log(self._options.message_log, name, binding) as lines,
         ):
             for batch in binding.browse(partition.queue):
-                lines.write_all("browsed", batch, [partition.queue] * batch.num_rows)
+                lines.write_all("browsed", batch, partition.queue)
                 yield to_rows(
                     batch,
                     partition.queue,

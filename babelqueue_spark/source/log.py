@@ -272,7 +272,7 @@ class _Log:
         with self.binding() as binding, message_log(self._options.message_log, name, binding) as lines:
             origin = binding.origin(partition.queue)
             for batch in self._batches(binding, partition):
-                lines.write_all("read", batch, [origin] * batch.num_rows)
+                lines.write_all("read", batch, origin)
                 yield to_rows(
                     batch,
                     origin,

@@ -106,7 +106,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             message_log(self._options.message_log, name, binding) as lines,
         ):
             for queues, batch in _in_rows(deliveries_of(partition, self._options, journal, binding)):
-                lines.write_all("taken", batch, queues.to_pylist())
+                lines.write_all("taken", batch, queues)
                 yield to_rows(
                     batch,
                     queues,

@@ -242,7 +242,7 @@ class Partition:
             for row, verdict in enumerate(decisions.verdicts):
                 log(verdict, rows, row)
                 log_taken(lines, verdict, rows, row)
-            lines.write_all("published", messages, messages.column("queue").to_pylist())
+            lines.write_all("published", messages, messages.column("queue"))
 
     def _entry(self, kind: str) -> str:
         return f"{self._place}-{self._rows.fingerprint}-{kind}"
