@@ -11,6 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 # Spark Connect of a local session has port 15002 but with this variable, which Spark's own tests use.
 CONNECT_ON_A_FREE_PORT = {"SPARK_TESTING": "1"}
+INTERRUPTIBLE = ("env", "--default-signal=INT")
+"""Before a command that gets SIGINT: a shell without job control has its background processes ignore it."""
 _OURS = ("PYTHONPATH", "PYSPARK_DRIVER_PYTHON", "SPARK_REMOTE")
 
 

@@ -178,7 +178,8 @@ def test_the_reasons_come_in_the_order_of_the_checks() -> None:
             del members["meta"]
         else:
             del members[repaired]
-    assert order == [reason.value for reason in Reason if reason is not Reason.POISON]
+    others = (Reason.POISON, Reason.INVALID_PAYLOAD)  # the latter is a catalog's
+    assert order == [reason.value for reason in Reason if reason not in others]
 
 
 def test_a_number_out_of_range_is_found_at_any_place_in_a_batch() -> None:

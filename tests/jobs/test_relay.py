@@ -14,6 +14,7 @@ from babelqueue_spark.testing import eventually
 from tests.exchange.outboxes import store
 from tests.exchange.schedules import numbers_in
 from tests.jobs.conftest import Run
+from tests.programs import INTERRUPTIBLE
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_it_has_to_be_said_how_often(run: Run, box: Outbox, sqlite: str) -> None
 def test_it_continues_until_it_is_interrupted(box: Outbox, sqlite: str, queue: str) -> None:
     store(box, range(3), [queue])
     command = [sys.executable, "-m", "babelqueue_spark.jobs", "relay", "--outbox", box.url, "--url", sqlite]
-    with subprocess.Popen([*command, "--every", "100ms"], stderr=subprocess.PIPE) as job:
+    with subprocess.Popen([*INTERRUPTIBLE, *command, "--every", "100ms"], stderr=subprocess.PIPE) as job:
         eventually(lambda: numbers_in(sqlite, queue) == [0, 1, 2])
         store(box, range(3, 5), [queue])
         eventually(lambda: numbers_in(sqlite, queue) == [0, 1, 2, 3, 4])

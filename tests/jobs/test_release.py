@@ -15,6 +15,7 @@ import pytest
 from babelqueue_spark.exchange import Schedule
 from tests.exchange.schedules import claim, numbers_in, store, waiting
 from tests.jobs.conftest import Run
+from tests.programs import INTERRUPTIBLE
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def test_it_continues_until_it_is_interrupted(schedule: Schedule, sqlite: str, q
     store(schedule, [1])
     command = ["release", "--schedule", schedule.url, "--url", sqlite, "--queue", queue, "--every", "10ms"]
     process: Any = subprocess.Popen(
-        [sys.executable, "-m", "babelqueue_spark.jobs", *command],
+        [*INTERRUPTIBLE, sys.executable, "-m", "babelqueue_spark.jobs", *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
