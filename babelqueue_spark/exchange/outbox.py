@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 from babelqueue_spark.bindings import BaseBinding, BindingConfig
 from babelqueue_spark.bindings.batches import outgoing
 from babelqueue_spark.bindings.sql import SqlBinding
-from babelqueue_spark.errors import BrokerError, BrokerFullError, BrokerUnreachableError
+from babelqueue_spark.errors import BabelQueueError, BrokerFullError, BrokerUnreachableError
 from babelqueue_spark.options import write_options
 from babelqueue_spark.publishing import publish
 from babelqueue_spark.rows.ids import IdSource
@@ -84,7 +85,7 @@ def _relay_queue(outbox: SqlBinding, queue: str, broker: BaseBinding, into: str)
     while (claimed := outbox.claim(queue, _ROWS, _BYTES)).num_rows:
         relayed = _relay_claim(outbox, queue, broker, into, claimed)
         done += relayed
-        if relayed.failed:
+        if relayed.failed and not outbox.has_untried(queue):
             break
     return done
 
@@ -97,7 +98,7 @@ def _relay_claim(
     except (BrokerUnreachableError, BrokerFullError) as error:
         outbox.mark_failed(claimed, error.text, together=True)
         raise
-    except BrokerError:
+    except BabelQueueError:
         return _relay_singly(outbox, queue, broker, into, claimed)
     outbox.acknowledge(queue, claimed)
     return Relayed(claimed.num_rows)
@@ -106,16 +107,21 @@ def _relay_claim(
 def _relay_singly(
     outbox: SqlBinding, queue: str, broker: BaseBinding, into: str, claimed: pa.RecordBatch
 ) -> Relayed:
-    """What the broker refuses stays pending, and does not hold up what is behind it."""
-    done = Relayed()
+    """What the broker refuses stays pending, and does not hold up what is behind it.
+
+    Ends early where the claim may lapse: another relay gets the rest.
+    """
+    done, until = Relayed(), time.monotonic() + outbox.lease / 2
     for row in range(claimed.num_rows):
+        if time.monotonic() > until:
+            break
         single = claimed.slice(row, 1)
         try:
             _publish(broker, into, single)
         except (BrokerUnreachableError, BrokerFullError) as error:
             outbox.mark_failed(claimed.slice(row), error.text, together=True)
             raise
-        except BrokerError as error:
+        except BabelQueueError as error:
             logger.error("row %s was not published: %s", single.column("id")[0], error.text)
             outbox.mark_failed(single, error.text, together=False)
             done += Relayed(failed=1)

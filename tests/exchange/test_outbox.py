@@ -132,9 +132,30 @@ class TestRelay:
         assert box.relay({"url": redis_server.url}).messages == 3
         assert set(columns(box, "status, error")) == {("published", None)}
 
+    def test_what_was_refused_comes_after_all_others(self, database: str, table: str, queue: str) -> None:
+        outbox = Outbox(database, table)
+        store(outbox, range(3), [queue])
+        with outbox._binding() as rows:
+            claimed = rows.claim(queue, 10, 1 << 20)
+            rows.mark_failed(claimed.slice(0, 1), "refused", together=False)
+            rows.mark_failed(claimed.slice(1), "the broker is away", together=True)
+            store(outbox, [3], [queue])
+            for expected in (
+                claimed.column("id").to_pylist()[1:],
+                None,
+                claimed.column("id").to_pylist()[:1],
+            ):
+                again = rows.claim(queue, 10, 1 << 20)
+                assert again.column("id").to_pylist() == (expected or again.column("id").to_pylist())
+                assert again.num_rows == len(expected or [3])
+                assert rows.claim(queue, 10, 1 << 20).num_rows == 0
+                rows.acknowledge(queue, again)
+            assert rows.claim(queue, 10, 1 << 20).num_rows == 0
+
     def test_what_the_broker_refuses_holds_up_no_other(
         self, box: Outbox, aws_server: Any, queue: str
     ) -> None:
+        box = Outbox(box.url)
         store(box, [0], [queue])
         with transaction(box) as connection:
             body = json.dumps({"job": "urn:babel:x", "data": {"large": "x" * (1 << 20)}})

@@ -17,6 +17,7 @@ from sqlalchemy import (
     String,
     Table,
     Update,
+    and_,
     case,
     cast,
     delete,
@@ -122,6 +123,11 @@ class SqlBinding(Binding):
         with self._client.reading() as connection:
             waiting = select(jobs.c.queue).where(*self._tables.due("")).distinct().order_by(jobs.c.queue)
             return list(connection.scalars(waiting))
+
+    def has_untried(self, queue: str) -> bool:
+        """Whether rows of an outbox wait that nobody has tried to publish."""
+        with self._client.reading() as connection:
+            return connection.execute(self._first(queue, *self._untried())).first() is not None
 
     def mark_failed(self, deliveries: pa.RecordBatch, error: str, *, together: bool) -> None:
         """Count an attempt at claimed rows of an outbox, and store why it failed; they stay pending.
@@ -245,22 +251,32 @@ class SqlBinding(Binding):
     def _following(self, connection: Connection, queue: str, seconds: float) -> ColumnElement[bool] | None:
         """Which rows of an outbox follow: those of a claim that lapsed, together, else those of none.
 
-        None while a claim holds the first row. That row is locked: claims of a queue follow one another.
+        Rows that were refused come after all others. None while another claim is held. The first row is
+        locked: claims of a queue follow one another.
         """
         jobs = self._tables.jobs
-        claimed_at = cast(jobs.c.reserved_at, String)
-        head = connection.execute(
-            select(claimed_at, func.coalesce(self._lapsed(seconds), False))
-            .where(*self._named(jobs, queue), *self._tables.due(""))
-            .order_by(jobs.c.id)
-            .limit(1)
-            .with_for_update()
-        ).first()
-        if head is None or (head[0] is not None and not head[1]):
+        if connection.execute(self._first(queue).with_for_update()).first() is None:
             return None
-        if head[0] is None:
+        its_claim = cast(jobs.c.reserved_at, String), func.coalesce(self._lapsed(seconds), False)
+        claimed = self._first(queue, jobs.c.reserved_at.is_not(None)).with_only_columns(*its_claim)
+        found = connection.execute(claimed).first()
+        if found is not None:
+            claimed_at, has_lapsed = found
+            return self._client.dialect.held(jobs.c.reserved_at, claimed_at) if has_lapsed else None
+        untried = self._untried()
+        if connection.execute(self._first(queue, *untried)).first() is None:
             return jobs.c.reserved_at.is_(None)
-        return self._client.dialect.held(jobs.c.reserved_at, head[0])
+        return and_(*untried)
+
+    def _first(self, queue: str, *conditions: ColumnElement[bool]) -> Select[Any]:
+        """The first pending row of a queue of an outbox for which conditions hold."""
+        jobs = self._tables.jobs
+        pending = (*self._named(jobs, queue), *self._tables.due(""), *conditions)
+        return select(jobs.c.id).where(*pending).order_by(jobs.c.id).limit(1)
+
+    def _untried(self) -> tuple[ColumnElement[bool], ...]:
+        jobs = self._tables.jobs
+        return (jobs.c.reserved_at.is_(None), jobs.c.attempts == 0)
 
     def _browsed(self, queue: str, seen: int, newest: int) -> tuple[list[Any], int]:
         """Rows after `seen`, and the id up to which there are no others."""

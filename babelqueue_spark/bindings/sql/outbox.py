@@ -39,7 +39,8 @@ class OutboxTables:
             sqlite_autoincrement=True,
             **IN_MYSQL,
         )
-        Index(f"{table}_pending_idx", self.jobs.c.queue, self.jobs.c.status, self.jobs.c.id)
+        Index(f"{table}_pending_idx", self.jobs.c.status, self.jobs.c.queue, self.jobs.c.id)
+        Index(f"{table}_claimed_idx", self.jobs.c.status, self.jobs.c.queue, self.jobs.c.reserved_at)
         self.published = markers(table, self.metadata)
 
     @property
