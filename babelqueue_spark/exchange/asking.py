@@ -48,7 +48,7 @@ def ask(
 ) -> Message:
     """Publish a request and wait for its reply, on the driver; a `worker.responder` answers it.
 
-    The first reply counts. Replies to other requests are taken from the reply queue and ignored.
+    The first reply counts. Whatever else is in the reply queue is removed from it.
 
     Args:
         options: those of a write; `queue` is where the request goes.
@@ -69,8 +69,11 @@ def ask(
         raise OptionError("ask needs the option 'queue', which names where the request goes")
     deadline = time.monotonic() + timeout
     request_id = str(uuid.uuid4())
-    queue = reply_queue or f"replies-{request_id}"
+    if reply_queue in parsed.queue:
+        raise OptionError("ask needs a reply_queue other than 'queue': it takes all messages from there")
     with parsed.queue_binding() as binding:
+        queue = reply_queue or _new_queue(binding, request_id)
+        binding.check_queue(queue)
         if reply_queue is None:
             binding.make_temporary(queue, timeout + _LATE)
         request = _request(urn, data, request_id, queue, headers=binding.capabilities.headers)
@@ -84,6 +87,16 @@ def ask(
         f"{binding.title}: no reply to '{urn}' came within {timeout:g} s: is a responder at queue "
         f"'{parsed.queue[0]}'? The request may still be handled"
     )
+
+
+def _new_queue(binding: Binding, request_id: str) -> str:
+    """A name for a reply queue; in a Redis Cluster it needs a hash tag."""
+    name = f"replies-{request_id}"
+    try:
+        binding.check_queue(name)
+    except OptionError:
+        return f"{{{name}}}"
+    return name
 
 
 def _request(
@@ -113,9 +126,9 @@ def _replies(binding: Binding, queue: str, deadline: float) -> Iterator[Message]
             binding.acknowledge(queue, batch)
             yield from _messages(queue, batch)
             pause = _SHORTEST_PAUSE
-        elif left <= 0:
+        if left <= 0:
             return
-        else:
+        if not batch.num_rows:
             time.sleep(min(pause, left))
             pause = min(2 * pause, _LONGEST_PAUSE)
 

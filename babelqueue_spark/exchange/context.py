@@ -10,7 +10,7 @@ from babelqueue_spark.exchange.stages import Stage
 from babelqueue_spark.worker.arguments import checked_context
 from babelqueue_spark.worker.messages import CAUSATION_META
 
-_OF_THE_CAUSE = ("attempts", "body", "dead_letter", "delivery", "error")
+_OF_THE_CAUSE = ("attempts", "body", "dead_letter", "delivery", "error", "headers")
 """Columns of a read that say nothing about a message which follows from it."""
 
 
@@ -18,7 +18,8 @@ def derives(*context: str) -> Stage:
     """Make a stage that turns messages that were read into messages that follow from them.
 
     Each keeps `trace_id`. Its `meta` is new, but has `causation_id`, the `meta.id` of the message that it
-    follows from, and the keys of `context`.
+    follows from, and the keys of `context`. It keeps its column `queue`: name another where that is the one
+    that was read.
 
     Args:
         *context: keys of `meta` that are taken over, such as `tenant`.

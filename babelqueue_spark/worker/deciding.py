@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -47,12 +48,10 @@ class Decisions:
         """List the rows whose outcome is one of these."""
         return [row for row, verdict in enumerate(self.verdicts) if verdict.outcome in outcomes]
 
-    def reply_queues(self) -> list[str]:
-        """List the queues where nothing but replies goes."""
-        replies = [output.columns.get("reply", False) for output in self.outputs]
-        queues = [output.columns["queue"] for output in self.outputs]
-        others = {queue for queue, reply in zip(queues, replies, strict=True) if not reply}
-        return sorted({queue for queue, reply in zip(queues, replies, strict=True) if reply} - others)
+    def reply_queues(self, targets: Mapping[str, Sized]) -> list[str]:
+        """List the queues where nothing but replies goes; `targets` has all that goes out, by queue."""
+        replies = Counter(output.columns["queue"] for output in self.outputs if output.columns.get("reply"))
+        return sorted(queue for queue, count in replies.items() if len(targets.get(queue, ())) == count)
 
     def with_failures(self, verdicts: Mapping[int, Verdict]) -> Decisions:
         """Copy the decisions: these rows have other verdicts, and nothing that their handlers returned."""

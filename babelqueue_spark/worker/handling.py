@@ -17,7 +17,7 @@ from typing import Any, Self
 import pyarrow as pa
 from pyspark import TaskContext
 
-from babelqueue_spark.errors import BrokerError, BrokerFullError, BrokerUnreachableError
+from babelqueue_spark.errors import BabelQueueError, BrokerUnreachableError
 from babelqueue_spark.message_log import message_log
 from babelqueue_spark.options import Options, resolved_config
 from babelqueue_spark.publishing import publish
@@ -188,8 +188,8 @@ class Partition:
         """Publish to one queue; replies hold up nothing, as who asks may name a queue that is not there."""
         try:
             publish(self._binding, queue, messages, keys=keys)
-        except BrokerError as error:
-            if not replies or isinstance(error, BrokerUnreachableError | BrokerFullError):
+        except BabelQueueError as error:
+            if not replies or isinstance(error, BrokerUnreachableError):
                 raise
             log_lost_replies(queue, messages, error)
 
@@ -209,7 +209,7 @@ class Partition:
             "counts": _counts(rows, decisions),
             "failed": admission.to_release(),
             "writer": writer,
-            "replies": decisions.reply_queues(),
+            "replies": decisions.reply_queues(by_target(messages, options, binding)),
         }
         return OutboxEntry(notes, messages)
 

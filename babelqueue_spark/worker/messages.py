@@ -13,6 +13,8 @@ from babelqueue_spark.errors import BabelQueueError
 
 BYPASS_HEADER = "bq-replay-bypass"
 """Any text in this header marks a redriven message whose effects outside are not wanted again."""
+EXECUTION_FAILED = "urn:babel:worker:execution_failed"
+"""The URN of a subscriber's failure."""
 REPLY_TO_HEADER = "reply-to"
 """Names the queue that a request is answered to, where the broker keeps headers."""
 REPLY_TO_META = "reply_to"

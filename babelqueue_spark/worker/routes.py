@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql.types import DataType
 
 from babelqueue_spark.errors import OptionError
+from babelqueue_spark.worker.messages import EXECUTION_FAILED
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,15 @@ class Routes:
         self._subscribers.append(subscriber)
 
     def subscribers(self, job: str) -> list[Subscriber]:
-        """The subscribers of a URN, in the order in which they run."""
-        found = [subscriber for subscriber in self._subscribers if matches(subscriber.pattern, job)]
+        """The subscribers of a URN, in the order in which they run.
+
+        A wildcard does not stand for `EXECUTION_FAILED`: a subscriber that raises would hear of it for ever.
+        """
+        found = [
+            subscriber
+            for subscriber in self._subscribers
+            if (subscriber.pattern == job if job == EXECUTION_FAILED else matches(subscriber.pattern, job))
+        ]
         return sorted(found, key=_rank)
 
     def message_handler(self, job: str) -> MessageHandler | None:

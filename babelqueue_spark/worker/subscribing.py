@@ -8,14 +8,19 @@ from typing import Any
 
 from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.worker.events import log_subscriber_failed
-from babelqueue_spark.worker.messages import Context, HandlerTimeoutError, Message, Outgoing, outgoing_rows
+from babelqueue_spark.worker.messages import (
+    EXECUTION_FAILED,
+    Context,
+    HandlerTimeoutError,
+    Message,
+    Outgoing,
+    outgoing_rows,
+)
 from babelqueue_spark.worker.outcomes import shortened
 from babelqueue_spark.worker.routes import Subscriber
 from babelqueue_spark.worker.rules import Rules
 from babelqueue_spark.worker.timeouts import interrupted_after
 
-EXECUTION_FAILED = "urn:babel:worker:execution_failed"
-"""The URN of a subscriber's failure."""
 LONGEST_ERROR = 2_048
 """Characters of its `error`."""
 LONGEST_STACK_TRACE = 16_384

@@ -145,6 +145,8 @@ def test_the_reply_queue_is_named_in_a_header_where_the_broker_keeps_headers(
 def test_a_request_for_which_there_is_no_way(url: str) -> None:
     with pytest.raises(OptionError, match="needs the option 'queue'"):
         ask({"url": url}, PRICE, {})
+    with pytest.raises(OptionError, match="a reply_queue other than 'queue'"):
+        ask({"url": url, "queue": "orders"}, PRICE, {}, reply_queue="orders")
     with pytest.raises(OptionError, match="nothing can be taken out of it"):
         ask({"url": "kafka://127.0.0.1:1", "queue": "orders"}, PRICE, {})
 

@@ -17,7 +17,7 @@ from babelqueue_spark.errors import BabelQueueError, MessageTooLargeError, Optio
 from babelqueue_spark.hidden import hide
 from babelqueue_spark.worker import Message, Outgoing, Reject, SqlStore, Worker
 from babelqueue_spark.worker.admission import Admission
-from babelqueue_spark.worker.deciding import Decisions, decide
+from babelqueue_spark.worker.deciding import Decisions, Output, decide
 from babelqueue_spark.worker.outcomes import Outcome, Policy
 from babelqueue_spark.worker.routes import MessageHandler, Routes, Subscriber
 from babelqueue_spark.worker.rules import Rules
@@ -282,6 +282,20 @@ def test_a_claim_lasts_for_all_subscribers(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_message_of_a_subscriber_is_its_own() -> None:
     decisions = decided(lambda message: message.data.clear(), lambda message: out(**message.data))
     assert data_of(decisions) == [{"order_id": 0}]
+
+
+def test_a_wildcard_does_not_hear_of_failures() -> None:
+    routes = Routes()
+    for pattern in ("*", "urn:*", EXECUTION_FAILED):
+        routes.subscribe(Subscriber(pattern, print))
+    assert [subscriber.pattern for subscriber in routes.subscribers(EXECUTION_FAILED)] == [EXECUTION_FAILED]
+    assert len(routes.subscribers("urn:a")) == 2
+
+
+def test_a_queue_of_replies_has_nothing_else() -> None:
+    outputs = tuple(Output(row, {"queue": queue, "reply": True}) for row, queue in enumerate("aab"))
+    decisions = Decisions((), outputs)
+    assert decisions.reply_queues({"a": [0, 1], "b": [2, 3]}) == ["a"]
 
 
 def test_subscribers_that_cannot_be() -> None:
