@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.bindings.batches import envelopes_of
+
+logger = logging.getLogger(__name__)
 
 
 class MessageLog:
@@ -33,10 +36,15 @@ class MessageLog:
         self._transport = transport
 
     def write(self, event: str, content: dict[str, Any], body: bytes) -> None:
-        """Write a line about one message."""
-        if self._file is not None:
-            line = {"event": event, "transport": self._transport, **content, **_readable(body)}
+        """Write a line about one message; no more lines where that fails, as messages must go on."""
+        if self._file is None:
+            return
+        line = {"event": event, "transport": self._transport, **content, **_readable(body)}
+        try:
             self._file.write(f"{json_line(line)}\n")
+        except OSError as error:
+            logger.warning("the message log goes on without lines: %s", error)
+            self._file = None
 
     def write_all(self, event: str, messages: pa.RecordBatch, queues: pa.Array | str) -> None:
         """Write a line about each message.
@@ -70,9 +78,20 @@ def message_log(folder: str | None, name: str, binding: BaseBinding) -> Iterator
         yield MessageLog(None, binding.name)
         return
     path = Path(folder)
-    path.mkdir(parents=True, exist_ok=True)
-    with (path / f"{name}.jsonl").open("a", encoding="utf-8") as file:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        file = (path / f"{name}.jsonl").open("a", encoding="utf-8")
+    except OSError as error:
+        logger.warning("there is no message log: %s", error)
+        yield MessageLog(None, binding.name)
+        return
+    try:
         yield MessageLog(file, binding.name)
+    finally:
+        try:
+            file.close()
+        except OSError as error:
+            logger.warning("the message log lost its last lines: %s", error)
 
 
 def json_line(content: dict[str, Any]) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from babelqueue_spark.bindings import BindingConfig
+from babelqueue_spark.bindings.redis import RedisBinding
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.message_log import MessageLog
+from babelqueue_spark.message_log import MessageLog, message_log
 from babelqueue_spark.options import read_options
 from tests.brokers import url_of
 from tests.streams import drain, envelope, publish
@@ -54,6 +57,21 @@ def test_a_read_of_a_log_has_lines_too(spark: Any, kafka_server: Any, queue: str
     assert spark.read.format("babelqueue").options(**options).load().count() == 1
     [line] = lines(tmp_path / "log")
     assert (line["event"], line["transport"], line["queue"]) == ("read", "kafka", queue)
+
+
+def test_messages_go_on_where_lines_cannot(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        RedisBinding(BindingConfig(url="redis://127.0.0.1:1")) as binding,
+        message_log(str(tmp_path / "file"), "name", binding) as lines,
+    ):
+        lines.write("taken", {}, b"")
+    with contextlib.suppress(OSError), Path("/dev/full").open("w") as full:
+        full.reconfigure(line_buffering=True)
+        log = MessageLog(full, "redis")
+        log.write("taken", {}, b"")
+        log.write("taken", {}, b"")
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
 
 
 def test_a_folder_is_an_absolute_path() -> None:
