@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from babelqueue_spark.bindings import LogBinding
+from babelqueue_spark.bindings import LogBinding, binding_class
 from babelqueue_spark.errors import BrokerError, DataLossError, LogEndedError, OptionError
 from babelqueue_spark.message_log import message_log
 from babelqueue_spark.options import Offsets, Options
@@ -21,7 +21,12 @@ from babelqueue_spark.rows.reading import to_rows
 from babelqueue_spark.source.offsets import PartitionOffsets
 from babelqueue_spark.source.pace import Pace
 from babelqueue_spark.source.plan import WORTH_A_TASK
-from babelqueue_spark.source.spark_versions import SupportsTriggerAvailableNow, is_unlimited, max_rows
+from babelqueue_spark.source.spark_versions import (
+    ADMISSION_CONTROL,
+    SupportsTriggerAvailableNow,
+    is_unlimited,
+    max_rows,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +82,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _check(options)
         if options.ending_offsets is not None:
             raise OptionError("option 'endingOffsets' has no meaning for a stream: remove it")
+        kind = binding_class(options.broker)
+        if not ADMISSION_CONTROL and issubclass(kind, LogBinding) and not kind.counts_messages:
+            raise OptionError(f"a stream of broker '{options.broker}' needs PySpark 4.2 or newer")
         self._log = _Log(options, schema)
         self._options = options
         self._driver: LogBinding | None = None

@@ -138,7 +138,12 @@ class TestObjectStore(Killed):
 
 @pytest.mark.timeout(900)
 class TestSparks(Killed):
-    names = ("sqlite", "rabbitmq", "quorum", "kafka", "kinesis")
+    names = ("sqlite", "rabbitmq", "quorum", "kafka")
+
+
+@pytest.mark.timeout(900)
+class TestKinesis(Killed):
+    names = ("kinesis",)
 
 
 @pytest.mark.timeout(900)

@@ -157,7 +157,7 @@ class KinesisBinding(LogBinding):
             last = 0
             for page in self._kinesis.pages(queue, shard.id, since=since):
                 last = max([last, *page.sequence_numbers])
-                if page.last or (not page.records and not page.behind):
+                if page.last or not page.behind:
                     break
             if last:
                 return last

@@ -29,6 +29,10 @@ class UnknownPositionError(BrokerError):
     """Kinesis takes no such sequence number: its record is gone, or was never there."""
 
 
+class IteratorExpiredError(BrokerError):
+    """Kinesis has forgotten where a reader was, as it does after five minutes."""
+
+
 class UnderwayError(BrokerError):
     """Another writer creates the same stream."""
 
@@ -80,6 +84,7 @@ class KinesisClient(AwsClient):
             "ResourceNotFound",
             not_found("it does not exist: create it, or check name, account and region"),
         ),
+        ("ExpiredIterator", Advice("its reader was away too long", IteratorExpiredError)),
         ("InvalidArgument", Advice("it does not know such a record", UnknownPositionError)),
         ("ResourceInUse", Advice("it is being created or changed: wait until it is active", UnderwayError)),
         throttled(
@@ -113,12 +118,17 @@ class KinesisClient(AwsClient):
         They go on at the end of an open shard: the caller stops. Where the record is not found any more,
         from the oldest that is there.
         """
-        empty = 0
+        empty = seen = 0
         iterator: str | None = self._iterator(stream, shard, at, since)
         while iterator:
-            answer = self._patiently("get_records", stream, ShardIterator=iterator, Limit=limit)
+            try:
+                answer = self._patiently("get_records", stream, ShardIterator=iterator, Limit=limit)
+            except IteratorExpiredError:
+                iterator = self._iterator(stream, shard, seen or at, since, behind=bool(seen))
+                continue
             iterator = answer.get("NextShardIterator")
             page = Page(answer["Records"], answer.get("MillisBehindLatest") or 0, iterator is None)
+            seen = max([seen, *page.sequence_numbers])
             empty = 0 if page.records else empty + 1
             if at and empty == _EMPTY_PAGES and page.behind:
                 iterator, at = self._iterator(stream, shard, 0, None), 0
@@ -140,10 +150,14 @@ class KinesisClient(AwsClient):
             self._create(stream)
             send(self, stream, records, _LARGEST_REQUEST, put)
 
-    def _iterator(self, stream: str, shard: str, at: int, since: float | None) -> str:
+    def _iterator(
+        self, stream: str, shard: str, at: int, since: float | None, *, behind: bool = False
+    ) -> str:
+        """An iterator from the record `at` on, or from behind it; or since a time; else from the oldest."""
         position: dict[str, Any] = {"ShardIteratorType": "TRIM_HORIZON"}
         if at:
-            position = {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "StartingSequenceNumber": str(at)}
+            kind = "AFTER_SEQUENCE_NUMBER" if behind else "AT_SEQUENCE_NUMBER"
+            position = {"ShardIteratorType": kind, "StartingSequenceNumber": str(at)}
         elif since is not None:
             moment = datetime.fromtimestamp(since, UTC)
             position = {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": moment}
