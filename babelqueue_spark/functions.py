@@ -31,6 +31,7 @@ from babelqueue_spark.catalog import protection
 from babelqueue_spark.catalog.registry import Registry, registry_of
 from babelqueue_spark.catalog.sensitive import SensitiveFields
 from babelqueue_spark.envelope.trace import trace_context as _trace_context
+from babelqueue_spark.envelope.typed import typed
 from babelqueue_spark.rows.bodies import blocks_of, bodies, texts_of
 from babelqueue_spark.rows.dead_letters import dead_letter_blocks
 from babelqueue_spark.rows.ids import IdSource
@@ -225,6 +226,13 @@ def mask(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str) -> Colu
 def _sensitive_fields(catalog: Registry | str, key: str) -> dict[str, SensitiveFields]:
     protection.check_name(key)
     return registry_of(catalog).sensitive_fields()
+
+
+def typed_data(data: ColumnOrName, kind: DataType) -> Column:
+    """Return a payload as a column of a type, null where it does not fit; `decode` does it for bodies."""
+    check_data(kind)
+    [wanted] = arrow_fields(StructType([StructField("data", kind)]))
+    return _udf("typed_data", lambda data: typed(data, wanted.type), kind)(data).alias("data")
 
 
 def register(spark: SparkSession, prefix: str = "bq_") -> None:

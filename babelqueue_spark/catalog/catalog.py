@@ -51,8 +51,8 @@ class Catalog(Registry):
 
         Args:
             messages: a stream with the columns of a read.
-            target: a folder (an absolute path, or the URL of an object store) that gets a folder of files for
-                each URN; or a namespace, `[catalog.]schema`, that gets tables.
+            target: a folder (an absolute path that driver and executors share) that gets a folder of files
+                for each URN; or a namespace, `[catalog.]schema`, that gets tables.
             format: of the files or tables.
             checkpoint: of the query; for a folder by default `_checkpoint` in it.
             trigger: as `DataStreamWriter.trigger` takes it, such as `availableNow=True`.
@@ -62,6 +62,10 @@ class Catalog(Registry):
             OptionError: an argument is invalid.
         """
         is_folder = "/" in target
+        if is_folder and ("://" in target or format.lower() in ("delta", "iceberg")):
+            raise OptionError(
+                f"tables of the format {format} at {target} need a namespace: a catalog's schema, no folder"
+            )
         if checkpoint is None and not is_folder:
             raise OptionError("tables in a namespace need checkpoint=, the checkpointLocation of the query")
         folder = target.rstrip("/")

@@ -22,6 +22,12 @@ Schema = tuple[Mapping[str, Any], str]
 
 _BRANCHES = ("allOf", "anyOf", "oneOf")
 _CONDITIONS = ("then", "else")
+_FOLLOWED = frozenset(
+    [
+        *(*_BRANCHES, *_CONDITIONS, "$ref", "$defs", "definitions", "properties", "additionalProperties"),
+        *("items", "prefixItems", "additionalItems", "const", "enum", "default", "examples"),
+    ]
+)
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 _encode = msgspec.json.Encoder().encode
@@ -113,9 +119,8 @@ class _Places:
             return self._known[key]
         place = self._known[key] = Place(marked=any(_is_marked(schema) for schema, _ in found))
         for name in {name for schema, _ in found for name in _mapping(schema, "properties")}:
-            place.properties[name] = self._of(
-                _schemas((_mapping(schema, "properties").get(name), base) for schema, base in found)
-            )
+            given = ((_of_member(schema, name), base) for schema, base in found)
+            place.properties[name] = self._of(_schemas(given))
         place.others = self._maybe((schema.get("additionalProperties"), base) for schema, base in found)
         first = [(_first(schema), base) for schema, base in found]
         for number in range(max((len(each) for each, _ in first), default=0)):
@@ -137,6 +142,8 @@ class _Places:
             if id(schema) in found:
                 continue
             found[id(schema)] = schema, base
+            for keyword in _hidden_marks(schema):
+                raise OptionError(f"catalog: {base}: {MARK} is not followed within '{keyword}'")
             waiting += _schemas((schema.get(name), base) for name in _CONDITIONS)
             waiting += _schemas((each, base) for name in _BRANCHES for each in schema.get(name) or ())
             if isinstance(schema.get("$ref"), str):
@@ -150,6 +157,30 @@ class _Places:
                 f"catalog: {base} refers to {reference}, which may mark sensitive fields, and cannot be read"
             )
         return found
+
+
+def _of_member(schema: Mapping[str, Any], name: str) -> Any:
+    """What one schema says of a member: by its name, else as one of the others."""
+    named = _mapping(schema, "properties")
+    return named[name] if name in named else schema.get("additionalProperties")
+
+
+def _hidden_marks(schema: Mapping[str, Any]) -> Iterator[str]:
+    """The keywords of a schema that lead to marks, and are not followed."""
+    for name, value in schema.items():
+        if name not in _FOLLOWED and any(True for _ in _marked_within(value)):
+            yield name
+
+
+def _marked_within(value: Any) -> Iterator[Any]:
+    if isinstance(value, Mapping):
+        if _is_marked(value):
+            yield value
+        for each in value.values():
+            yield from _marked_within(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _marked_within(each)
 
 
 def _is_marked(schema: Mapping[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from babelqueue_spark.catalog.registry import Registry
 from babelqueue_spark.catalog.targets import Files, Tables, columns_of
 from babelqueue_spark.errors import CatalogError, OptionError
-from babelqueue_spark.functions import decode, violation
+from babelqueue_spark.functions import typed_data, violation
 from babelqueue_spark.rows.reading import SCHEMA
 
 OTHERS = "others"
@@ -84,8 +84,8 @@ class Batches:
         self._may_repeat = False
 
     def _write(self, messages: DataFrame, urn: str, part: str) -> None:
-        data = decode("body", self._types[urn], allow_empty_list_data=True)["data"]
-        columns = columns_of(messages, data.alias("data"), F.col("data").alias("data_json"))
+        data = typed_data("data", self._types[urn])
+        columns = columns_of(messages, data, F.col("data").alias("data_json"))
         self._target.write(columns, self._target.name(urn), part)
 
 

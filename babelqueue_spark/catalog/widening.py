@@ -30,6 +30,11 @@ def _struct(old: StructType, new: StructType, table: str, path: tuple[str, ...])
     fields = []
     for field in old:
         its = names.pop(field.name.lower(), None)
+        if its is not None and its.name != field.name:
+            raise CatalogError(
+                f"{table} has a column {'.'.join((*path, field.name))}, but its schema says {its.name} now, "
+                "which is the same name to Spark: write to another place"
+            )
         kind = (
             field.dataType if its is None else _type(field.dataType, its.dataType, table, (*path, field.name))
         )

@@ -34,6 +34,7 @@ from babelqueue_spark.catalog.drift import anywhere, unknown_members
 from babelqueue_spark.catalog.inferring import Shape
 from babelqueue_spark.catalog.registry import Registry
 from babelqueue_spark.envelope import decode
+from babelqueue_spark.envelope.jsontext import without_surrogate_escapes
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.jobs.command import Arguments, JobError, count, job, new_console, show
 from babelqueue_spark.options import Options, read_options
@@ -112,7 +113,7 @@ def shapes_of(rows: Rows) -> tuple[dict[str, Shape], Counter[str]]:
         if error is not None or urn is None or data is None:
             refused[str(error)] += 1
         else:
-            shapes.setdefault(urn, Shape()).add(msgspec.json.decode(data))
+            shapes.setdefault(urn, Shape()).add(msgspec.json.decode(without_surrogate_escapes(data)))
     return dict(sorted(shapes.items())), refused
 
 
@@ -189,7 +190,7 @@ def _of_payload(urn: str, data: str, registry: Registry) -> Iterator[tuple[str, 
     if violation is not None:
         yield "violation", anywhere(violation)
         return
-    for path in unknown_members(schema, msgspec.json.decode(data)):
+    for path in unknown_members(schema, msgspec.json.decode(without_surrogate_escapes(data))):
         yield "unknown property", path
 
 

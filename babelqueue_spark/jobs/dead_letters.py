@@ -5,7 +5,8 @@
 
 It reads the queue without consuming it, on all brokers but SQS. With `--html` it writes a page with
 pictures, with `--json` the numbers. Samples hold the data of messages: mind who reads them. With
-`--option catalog=registry.json`, `***` stands for sensitive fields, and for bodies that are no messages.
+`--option catalog=registry.json`, `***` stands for sensitive fields, for messages that the catalog does not
+know, and for errors.
 """
 
 from __future__ import annotations
@@ -94,7 +95,10 @@ def examine(spark: SparkSession, options: dict[str, str], samples: int) -> Repor
     """Read the queue once, and count."""
     whole = F.coalesce("data", F.col("body").cast("string"))
     catalog = read_options(options).catalog
-    data = whole if catalog is None else F.coalesce(mask("job", "data", catalog), F.lit("***"))
+    data, error = whole, F.col("dead_letter.error")
+    if catalog is not None:
+        known = F.when(F.col("job").isin(*catalog.urns), mask("job", "data", catalog))
+        data, error = F.coalesce(known, F.lit("***")), F.lit("***").alias("error")
     letters = (
         spark.read.format("babelqueue")
         .options(**options)
@@ -104,7 +108,7 @@ def examine(spark: SparkSession, options: dict[str, str], samples: int) -> Repor
             F.coalesce("job", F.lit("(no URN)")).alias("job"),
             F.coalesce("dead_letter.original_queue", F.lit("(unknown)")).alias("original_queue"),
             F.col("dead_letter.failed_at").alias("failed_at"),
-            "dead_letter.error",
+            error,
             "attempts",
             "meta.id",
             "trace_id",

@@ -8,7 +8,8 @@ A line a message: when it was made, its queue, URN, id and attempts, why it is r
 dead-lettered, and its data. It runs without Spark, on all brokers but SQS. Each poll reads the whole
 queue: poll a long one seldom. Messages that come and go between two polls are not seen. On RabbitMQ
 and Pulsar (without `pulsar.admin_url`) a poll takes the messages and gives them back: do not follow there.
-With `--option catalog=registry.json`, `***` stands for sensitive fields, and for bodies that may hold some.
+With `--option catalog=registry.json`, `***` stands for sensitive fields, for messages that the catalog does
+not know, and for errors of dead letters. Headers are shown.
 """
 
 from __future__ import annotations
@@ -107,18 +108,24 @@ def _browse(binding: BaseBinding, queue: str) -> Iterator[tuple[str, pa.RecordBa
 class Masked:
     """Hides sensitive fields of rows; none where there is no catalog.
 
-    A body that is no valid message is hidden too: nobody knows what it holds.
+    A message that the catalog does not know is hidden too, and so are errors: nobody knows what they hold.
     """
 
     def __init__(self, catalog: Registry | None) -> None:
         self._fields = None if catalog is None else catalog.sensitive_fields()
+        self._known = () if catalog is None else catalog.urns
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """The row, with `***` in place of what is hidden."""
         fields, urn = self._fields, row["job"]
-        if fields is None or (row["error"] is None and urn not in fields):
+        if fields is None:
             return row
-        data = pa.array([row["data"] if row["error"] is None else None], pa.string())
+        if row["dead_letter"]:
+            row = {**row, "dead_letter": {**row["dead_letter"], "error": "***"}}
+        is_known = row["error"] is None and urn in self._known
+        if is_known and urn not in fields:
+            return row
+        data = pa.array([row["data"] if is_known else None], pa.string())
         [shown] = mask(pa.array([urn], pa.string()), data, fields).to_pylist()
         return {**row, "data": shown or "***", "body": b"***"}
 

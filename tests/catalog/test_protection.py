@@ -166,6 +166,12 @@ def test_fields_are_protected_once(key: str) -> None:
         ),
         pytest.param({"additionalProperties": TEXT}, {"a": "Ann", "b": "Bob"}, ["Ann", "Bob"], id="a map"),
         pytest.param(
+            {"allOf": [{"properties": {"name": {}}}, {"additionalProperties": TEXT}]},
+            {"name": "Ann"},
+            ["Ann"],
+            id="a member of one branch, another of the other",
+        ),
+        pytest.param(
             {"properties": {"pair": {"items": [TEXT, {"type": "integer"}], "additionalItems": TEXT}}},
             {"pair": ["Ann", 7, "Bob"]},
             ["Ann", "Bob"],
@@ -214,6 +220,7 @@ def test_urns_without_marks_keep_their_data(key: str) -> None:
     [
         ({MARK: True, "properties": {}}, "mark its members"),
         ({"properties": {"a": {"$ref": "#/$defs/none"}}}, "nothing is there"),
+        ({"patternProperties": {"^e": TEXT}}, "not followed within 'patternProperties'"),
         ({"properties": {"a": {"$ref": "https://example.com/a.json"}}}, "cannot be read"),
     ],
 )

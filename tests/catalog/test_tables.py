@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from babelqueue_spark import functions as bq
 from babelqueue_spark.catalog import Catalog
+from babelqueue_spark.catalog.sensitive import MARK
 from babelqueue_spark.catalog.widening import additions, widened
 from babelqueue_spark.errors import CatalogError, OptionError
 from tests.brokers import url_of
@@ -84,6 +86,31 @@ def test_each_urn_has_a_typed_table_and_the_rest_is_beside_it(
     with pytest.raises(CatalogError, match=r"has data\.order_id as bigint, but its schema says string now"):
         written(spark, url, queue, tmp_path, {ORDERS: retyped}, str(lake))
     assert backlog(url, queue) == 1
+
+
+@pytest.mark.spark
+def test_typed_data_is_that_of_the_column(spark: Any, url: str, queue: str, tmp_path: Path) -> None:
+    publish(url, queue, [envelope(1, queue, job=MAILS, data={"to": "a@b"})])
+    catalog = Catalog({MAILS: {**MAIL, "properties": {"to": {"type": "string", MARK: True}}}})
+    messages = stream(spark, url, queue, tmp_path)
+    masked = messages.withColumn("data", bq.mask("job", "data", catalog))
+    query = catalog.tables(masked, str(tmp_path / "lake"), availableNow=True)
+    assert query.awaitTermination(WAIT)
+    [row] = spark.read.parquet(folder(tmp_path / "lake", MAILS)).collect()
+    assert (row.data.to, row.data_json) == ("***", '{"to":"***"}')
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("target", "form"), [("s3://bucket/lake", "parquet"), ("/srv/lake", "delta")])
+def test_a_folder_is_one_of_files(spark: Any, target: str, form: str) -> None:
+    with pytest.raises(OptionError, match="need a namespace"):
+        Catalog({MAILS: MAIL}).tables(spark.range(1), target, format=form)
+
+
+@pytest.mark.spark
+def test_names_that_differ_by_case_alone_are_refused(spark: Any) -> None:
+    with pytest.raises(CatalogError, match="its schema says orderId now"):
+        widened(columns("orderid BIGINT"), columns("orderId BIGINT"), "t")
 
 
 @pytest.mark.spark

@@ -35,16 +35,18 @@ def test_as_json(sqlite: str, queue: str, run: Run) -> None:
 
 
 def test_sensitive_fields_are_masked(sqlite: str, queue: str, run: Run, tmp_path: Path) -> None:
-    catalog = registry(tmp_path, {"urn:babel:orders:created": {"properties": {"order_id": {MARK: True}}}})
+    marked = {"properties": {"order_id": {MARK: True}}}
+    catalog = registry(tmp_path, {"urn:babel:orders:created": marked, "urn:babel:orders:paid": {}})
     other = envelope(8, queue, job="urn:babel:orders:paid")
-    publish(sqlite, queue, [envelope(7000, queue), other, b"secret 7000"])
+    unknown = envelope(7000, queue, job="urn:babel:orders:created:v2")
+    publish(sqlite, queue, [envelope(7000, queue), other, unknown, b"secret 7000"])
     options = ["--option", f"catalog={catalog}", "--json"]
-    masked, shown, bad = map(
+    masked, shown, hidden, bad = map(
         json.loads, run("tail", "--url", sqlite, "--queue", queue, *options).out.splitlines()
     )
     assert (masked["data"], masked["body"]) == ('{"order_id":"***"}', "***")
     assert shown["data"] == '{"order_id":8}'
-    assert bad["body"] == "***"
+    assert hidden["data"] == hidden["body"] == bad["body"] == "***"
     assert "7000" not in run("tail", "--url", sqlite, "--queue", queue, *options[:2]).out
 
 
