@@ -7,7 +7,7 @@
 The minutes are those of faults, over all brokers; starting and draining each takes a minute more. A run
 keeps its plan and all that it finds in a folder below `build/chaos`. `--resume` continues with the broker
 at which a run was ended, from that broker's start. `--record` makes the result the one that the
-documentation shows (`docs/chaos.json`).
+documentation shows (`docs/chaos.json`), beside the earlier ones of brokers that were not tried.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,20 +59,24 @@ def line(folder: Path, name: str) -> str:
 
 
 def finish(folder: Path, planned: Plan, *, record: bool) -> int:
-    """Write the report of a run; 1 when something did not hold."""
+    """Write the report of a run; 1 when something did not hold.
+
+    With `record`, setups that this run has not tried keep what the result of record says of them.
+    """
     results = {name: found_of(folder, name) for name in planned.faults}
-    whole = {
+    circumstances = {
         "measured": datetime.now(UTC).date().isoformat(),
         "commit": commit(),
         "seed": planned.seed,
-        "seconds": planned.seconds,
-        "machine": machine(),
-        "versions": versions("redis"),
-        "setups": {name: _public(found) for name, found in results.items()},
+        "faulted": round(planned.seconds),
     }
+    setups = {name: {**circumstances, **_public(found)} for name, found in results.items()}
+    whole = {"machine": machine(), "versions": versions("redis"), "setups": setups}
     (folder / "report.json").write_text(json.dumps(whole, indent=1) + "\n")
     if record:
-        shutil.copy(folder / "report.json", OF_RECORD)
+        earlier = json.loads(OF_RECORD.read_text())["setups"] if OF_RECORD.exists() else {}
+        kept = {name: found for name in SETUPS if (found := setups.get(name) or earlier.get(name))}
+        OF_RECORD.write_text(json.dumps({**whole, "setups": kept}, indent=1) + "\n")
     count = sum(len(found["faults"]) for found in results.values())
     bad = [name for name, found in results.items() if not found["good"]]
     print(f"{count} faults, {sum(found['lost'] for found in results.values())} messages lost")

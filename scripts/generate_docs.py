@@ -181,10 +181,14 @@ def soak_circumstances(found: dict[str, Any]) -> str:
 
 def chaos_circumstances(found: dict[str, Any]) -> str:
     """Say when, on what and with what `docs/chaos.json` was found."""
-    count = sum(len(each["faults"]) for each in found["setups"].values())
+    setups = found["setups"].values()
+    count = sum(len(each["faults"]) for each in setups)
+    seconds = [each["faulted"] for each in setups]
+    seeds = " and ".join(sorted({str(each["seed"]) for each in setups}))
+    days = sorted({each["measured"] for each in setups})
     return (
-        f"{count} faults, {found['seconds']:.0f} s of them for each line, with seed {found['seed']}, on "
-        f"{found['measured']}: {host(found)}."
+        f"{count} faults, in {min(seconds)} to {max(seconds)} s for each line, with seed {seeds}, on "
+        f"{' and '.join(days)}: {host(found)}."
     )
 
 

@@ -53,6 +53,17 @@ def test_a_report_names_no_path_of_this_machine(tmp_path: Path) -> None:
     assert [row[:4] for row in tables.setups(whole)] == [["Redis", "1", "0", "0"]]
 
 
+def test_a_record_keeps_the_setups_of_earlier_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = tmp_path / "record.json"
+    record.write_text(json.dumps({"setups": {"redis": {"confirmed": 1}, "kafka": {"confirmed": 2}}}))
+    monkeypatch.setattr(report, "OF_RECORD", record)
+    (tmp_path / "run").mkdir()
+    assert main(["--resume", str(finished(tmp_path / "run", Verdict(confirmed=5))), "--record"]) == 0
+    setups = json.loads(record.read_text())["setups"]
+    assert {name: found["confirmed"] for name, found in setups.items()} == {"redis": 5, "kafka": 2}
+    assert setups["redis"]["seed"] == 7
+
+
 def test_an_unknown_broker_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--brokers", "redis,abacus"])
