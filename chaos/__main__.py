@@ -13,6 +13,7 @@ documentation shows (`docs/chaos.json`), beside the earlier ones of brokers that
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import shutil
 import signal
@@ -30,6 +31,7 @@ RUNS = ROOT / "build" / "chaos"
 
 def main(arguments: list[str]) -> int:
     """Run what the arguments say; 1 when something did not hold."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if arguments[:1] == ["soak"]:
         from chaos import soak
 
