@@ -392,6 +392,11 @@ class Options:
         )
 
 
+def checked_location(text: str) -> str:
+    """The value of `journalLocation`; `OptionError` unless it is an absolute path or a URL."""
+    return str(_BY_KEY["journallocation"].value(text))
+
+
 def journal_config(given: Mapping[str, str]) -> dict[str, str]:
     """The options of the family `journal.<name>`, without the prefix, names in lower case."""
     lowered = {key.lower(): value for key, value in given.items()}

@@ -200,6 +200,18 @@ class BaseBinding(ABC):
         """
         return time.time()
 
+    def skew(self) -> float | None:
+        """Seconds by which this host's clock is ahead of the server's; None where that tells no time."""
+        return None
+
+    def missing(self, queue: str) -> str:
+        """What is not there and the first use of the queue will create, as far as that can be told; else "".
+
+        Creates nothing.
+        """
+        del queue
+        return ""
+
     @abstractmethod
     def close(self) -> None:
         """Close the connection; idempotent."""

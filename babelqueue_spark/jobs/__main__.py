@@ -15,6 +15,7 @@ Jobs:
     recover       claims of readers that died on Redis, back to their queue
     tail          the messages of a queue as they come, without consuming them
     catalog       schemas by URN: propose them from a queue, check a queue, compare two versions
+    doctor        checks of an installation, a broker, a journal, a cluster: OK, or what to do
     bench         messages a second into a queue of a broker, and out of it
     demo          all of it in a minute, on a queue in a file
 
@@ -47,6 +48,7 @@ JOBS = (
     "recover",
     "tail",
     "catalog",
+    "doctor",
     "bench",
     "demo",
 )
@@ -66,9 +68,10 @@ def main(arguments: list[str] | None = None) -> int:
     if name not in _COMMANDS:
         print(f"babelqueue-spark: {_unknown(name)}", file=sys.stderr)
         return 2
-    _run_here()
     try:
-        import_module("babelqueue_spark.needs_spark")
+        if name != "doctor":  # it says what is missing, and what is set
+            _run_here()
+            import_module("babelqueue_spark.needs_spark")
         with brought_by("jobs", name, "rich", "jinja2", "matplotlib", "shtab"):
             job = import_module(f"babelqueue_spark.jobs.{name.replace('-', '_')}")
     except MissingPackageError as error:

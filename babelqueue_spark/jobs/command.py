@@ -1,18 +1,13 @@
-"""What all jobs share: the style of their options, their exit codes, their session, what they print."""
+"""What all jobs share: their command line, their exit codes, their session, what they print."""
 
 from __future__ import annotations
 
-import argparse
-import os
 import re
-import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from pyspark.errors import PySparkException, PySparkImportError
 from pyspark.sql import SparkSession
@@ -23,111 +18,35 @@ from rich.table import Table
 from rich.text import Text
 
 from babelqueue_spark.errors import BabelQueueError
+from babelqueue_spark.jobs.arguments import Arguments, count, option, pair, place, reference
 from babelqueue_spark.options import Options
 
-EXIT_CODES = """
-Options may stand in a file that is named as @FILE: a line an option, # before a comment. Passwords are
-given by reference only: env:NAME or file:/path.
-
-Exit codes: 0 done, 1 something failed (one line on standard error says what), 2 wrong usage, 130 interrupted.
-"""
-_SECRET = re.compile(r"sharedaccess(key|signature)=|[?&;][^=&;]*(password|passwd|secret|token)[^=&;]*=", re.I)
-_USER_AND_PASSWORD = re.compile(r"://[^@/?#]*:[^@]+@")
-_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
-_SECRET_NAME = re.compile(r"password|secret|token", re.I)
+__all__ = [
+    "Arguments",
+    "JobError",
+    "Numbers",
+    "bar",
+    "count",
+    "job",
+    "new_console",
+    "of_both",
+    "option",
+    "pair",
+    "place",
+    "printable",
+    "reason_of",
+    "reference",
+    "session",
+    "show",
+    "spinner",
+    "waiting",
+]
 
 Job = Callable[[list[str] | None], int]
 
 
 class JobError(Exception):
     """Something that ends a job, in one line."""
-
-
-class Arguments(argparse.ArgumentParser):
-    """The options of a job: its docstring is its help, `@FILE` names a file of options."""
-
-    def __init__(self, job: str, description: str | None) -> None:
-        super().__init__(
-            prog=f"babelqueue-spark {job}",
-            description=description,
-            epilog=EXIT_CODES,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            fromfile_prefix_chars="@",
-            allow_abbrev=False,
-        )
-        self.add_argument("--verbose", action="store_true", help="show what Spark logs, not only its errors")
-
-    def parse_args(self, args: Sequence[str] | None = None) -> argparse.Namespace:  # type: ignore[override]
-        """Parse, and keep a Spark that is not there yet quiet unless `--verbose` is given."""
-        given = super().parse_args(args)
-        if not given.verbose:
-            os.environ.setdefault("LOG4J_CONFIGURATION_FILE", str(_LOG_SETTINGS))
-        return given
-
-    def convert_arg_line_to_args(self, arg_line: str) -> list[str]:
-        return shlex.split(arg_line, comments=True)
-
-    def add_broker(self, prefix: str = "", *, queue: str, required: bool = True) -> None:
-        """`--url`, `--queue` and `--option`, or `--from-url` and so on."""
-        self.add_argument(
-            f"--{prefix}url", required=True, type=reference, help="the broker, or env:NAME, or file:/path"
-        )
-        self.add_argument(f"--{prefix}queue", required=required, help=queue)
-        self.add_argument(
-            f"--{prefix}option",
-            action="append",
-            default=[],
-            type=option,
-            metavar="NAME=VALUE",
-            help="a further option of the connector, such as redis.laravel=true; may be repeated",
-        )
-
-
-def reference(text: str) -> str:
-    """A URL without a secret in it, or a reference to one that has it."""
-    if not text.startswith(("env:", "file:")) and (_password(text) or _SECRET.search(text)):
-        raise argparse.ArgumentTypeError(
-            "holds a secret, and command lines are read by others: put the URL into a variable or a file, "
-            "and give env:NAME or file:/path"
-        )
-    return text
-
-
-def _password(text: str) -> bool:
-    """Whether a URL, or one within its query, has a password, also one that should have been escaped."""
-    return bool(_USER_AND_PASSWORD.search(unquote(text)))
-
-
-def option(text: str) -> tuple[str, str]:
-    """`NAME=VALUE`, where a secret is a reference."""
-    name, value = pair(text)
-    if _SECRET_NAME.search(name) and not value.startswith(("env:", "file:")):
-        raise argparse.ArgumentTypeError(f"{name} is a secret: give {name}=env:NAME or {name}=file:/path")
-    return name, reference(value)
-
-
-def place(text: str) -> str:
-    """A path or URL of files without a secret in it."""
-    if _password(text) or _SECRET.search(text):
-        raise argparse.ArgumentTypeError(
-            "holds a secret, and command lines are read by others: give it to the file system in its own way"
-        )
-    return text
-
-
-def pair(text: str) -> tuple[str, str]:
-    """`NAME=VALUE` split at the first `=`."""
-    name, separator, value = text.partition("=")
-    if not separator or not name.strip() or not value.strip():
-        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=VALUE")
-    return name.strip(), value.strip()
-
-
-def count(text: str) -> int:
-    """A number of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of at least 1")
-    return int(text)
 
 
 def of_both(options: Mapping[str, str]) -> dict[str, str]:

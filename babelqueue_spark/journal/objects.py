@@ -31,16 +31,12 @@ from obstore.exceptions import (
 from obstore.store import from_url
 
 from babelqueue_spark.errors import JournalError, JournalMissingError, OptionError
-from babelqueue_spark.journal.stores import Store, Survey
+from babelqueue_spark.journal.stores import PATIENCE, Store, Survey
 
 T = TypeVar("T")
 
-PATIENCE = timedelta(minutes=2)
-"""How long a request is repeated while the store is out of reach, answers 5xx, or throttles."""
-
 _RETRIES: Any = {
     "max_retries": 10_000,  # the time bounds them
-    "retry_timeout": PATIENCE,
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
 }
 _CLIENT_DEFAULTS = {
@@ -78,6 +74,7 @@ class ObjectStore(Store):
             or `az://container/path`.
         option: how errors name it.
         config: of the provider and of the HTTP client, by `obstore`'s names.
+        patience: seconds for which a request is repeated.
 
     Raises:
         OptionError: an option is unknown or has an invalid value, or the URL is invalid or has a login in it.
@@ -86,7 +83,9 @@ class ObjectStore(Store):
     mounted = False
     _errors = (BaseError, OSError, ValueError)
 
-    def __init__(self, location: str, option: str, config: Mapping[str, str]) -> None:
+    def __init__(
+        self, location: str, option: str, config: Mapping[str, str], patience: float = PATIENCE
+    ) -> None:
         self._secrets = [value for name, value in config.items() if name not in _HARMLESS and len(value) > 3]
         super().__init__(location, option)
         if self._login:
@@ -95,14 +94,15 @@ class ObjectStore(Store):
                 "the provider's environment variables, or as options journal.<name>"
             )
         self._bucket = urlsplit(location).netloc.partition("@")[0]
-        self._store = self._opened(location, config)
+        self._store = self._opened(location, config, patience)
 
-    def _opened(self, location: str, config: Mapping[str, str]) -> Any:
+    def _opened(self, location: str, config: Mapping[str, str], patience: float) -> Any:
         client = {name: value for name, value in config.items() if _unprefixed(name) in _CLIENT}
         provider: Any = {name: value for name, value in config.items() if name not in client}
         options: Any = {**_CLIENT_DEFAULTS, **{_unprefixed(name): value for name, value in client.items()}}
+        retries: Any = {**_RETRIES, "retry_timeout": timedelta(seconds=patience)}
         try:
-            return from_url(location, config=provider, client_options=options, retry_config=_RETRIES)
+            return from_url(location, config=provider, client_options=options, retry_config=retries)
         except UnknownConfigurationKeyError as error:
             name = re.search(r"'([^']*)'", str(error))
             raise OptionError(

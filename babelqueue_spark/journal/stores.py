@@ -31,6 +31,8 @@ _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, er
 _ARROW_MAGIC = b"ARROW1"
 OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 """Schemes of URLs of object stores."""
+PATIENCE = 120.0
+"""Seconds for which a request to an object store is repeated while that is away, fails or throttles."""
 
 
 @dataclass(frozen=True)
@@ -238,11 +240,11 @@ class LocalStore(Store):
 
     def __init__(self, location: str, option: str = "journalLocation") -> None:
         super().__init__(location, option)
-        self._root = Path(location)
+        self.root = Path(location)
         self._hard_links = True
 
     def _create(self, name: str, content: bytes, until: float) -> bool:
-        path = self._root / name
+        path = self.root / name
         if self._hard_links:
             try:
                 return self._create_by_link(path, content, until)
@@ -256,7 +258,7 @@ class LocalStore(Store):
         temporary = self._write_beside(path, content)
         try:
             if time.monotonic() > until:
-                raise self._late(str(path.relative_to(self._root)))
+                raise self._late(str(path.relative_to(self.root)))
             os.link(temporary, path)
         except FileExistsError:
             return False
@@ -271,7 +273,7 @@ class LocalStore(Store):
         if path.exists() and not _set_aside(path):
             return False
         if time.monotonic() > until:
-            raise self._late(str(path.relative_to(self._root)))
+            raise self._late(str(path.relative_to(self.root)))
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         except FileExistsError:
@@ -283,7 +285,7 @@ class LocalStore(Store):
         return path.exists() and path.stat().st_ino == mine
 
     def _replace(self, name: str, content: bytes) -> None:
-        path = self._root / name
+        path = self.root / name
         temporary = self._write_beside(path, content)
         with _removed_on_error(temporary):
             temporary.replace(path)
@@ -296,7 +298,7 @@ class LocalStore(Store):
         return temporary
 
     def _read(self, name: str) -> bytes | None:
-        path = self._root / name
+        path = self.root / name
         try:
             content = path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -306,7 +308,7 @@ class LocalStore(Store):
     def _sizes(self, folder: str) -> dict[str, int]:
         sizes: dict[str, int] = {}
         with contextlib.suppress(FileNotFoundError):
-            for entry in os.scandir(self._root / folder):
+            for entry in os.scandir(self.root / folder):
                 if entry.name[0] != ".":
                     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
                         sizes[entry.name] = entry.stat().st_size
@@ -323,19 +325,19 @@ class LocalStore(Store):
             self._remove(folder)
 
     def _remove(self, folder: str) -> None:
-        shutil.rmtree(self._root / folder, ignore_errors=True)
+        shutil.rmtree(self.root / folder, ignore_errors=True)
 
     def _remove_file(self, name: str) -> None:
-        (self._root / name).unlink(missing_ok=True)
+        (self.root / name).unlink(missing_ok=True)
 
     def _make_folder(self, name: str) -> None:
-        if name and not self._root.is_dir():
-            raise FileNotFoundError(self._root)
-        _make_durably(self._root / name)
+        if name and not self.root.is_dir():
+            raise FileNotFoundError(self.root)
+        _make_durably(self.root / name)
 
     def _sweep(self, folder: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            for entry in os.scandir(self._root / folder):
+            for entry in os.scandir(self.root / folder):
                 if entry.name[0] == "." and entry.is_file():
                     Path(entry.path).unlink(missing_ok=True)
 
@@ -347,7 +349,10 @@ def is_object_store(location: str) -> bool:
 
 
 def open_store(
-    location: str, option: str = "journalLocation", config: Mapping[str, str] | None = None
+    location: str,
+    option: str = "journalLocation",
+    config: Mapping[str, str] | None = None,
+    patience: float = PATIENCE,
 ) -> Store:
     """The store for a path, a `file:` URL or the URL of an object store.
 
@@ -355,12 +360,13 @@ def open_store(
         location: the path or URL.
         option: how errors name it.
         config: of an object store, by the names that `ObjectStore` takes; a path needs none.
+        patience: seconds for which a request to an object store is repeated while that is out of reach.
 
     Raises:
         OptionError: the scheme is unknown, a package is missing, or the configuration is invalid.
     """
     if is_object_store(location):
-        return _object_store(location, option, config or {})
+        return _object_store(location, option, config or {}, patience)
     scheme, colon, _ = location.partition(":")
     if colon and scheme == "file":
         return LocalStore("/" + location.removeprefix("file:").lstrip("/"), option)
@@ -373,10 +379,10 @@ def open_store(
     return LocalStore(location, option)
 
 
-def _object_store(location: str, option: str, config: Mapping[str, str]) -> Store:
+def _object_store(location: str, option: str, config: Mapping[str, str], patience: float) -> Store:
     with brought_by("objectstore", f"{option} on an object store", "obstore"):
         from babelqueue_spark.journal.objects import ObjectStore
-    return ObjectStore(location, option, config)
+    return ObjectStore(location, option, config, patience)
 
 
 def _is_whole(path: Path, content: bytes) -> bool:

@@ -60,6 +60,9 @@ class RabbitBinding(Binding):
         """Messages that are ready; one round trip."""
         return self._queues.ready(queue)
 
+    def missing(self, queue: str) -> str:
+        return "" if self._queues.exists(queue) else f"the queue '{queue}'"
+
     def make_temporary(self, queue: str, idle: float) -> None:
         self._queues.temporary(queue, int(idle * 1000))
 

@@ -40,11 +40,17 @@ class Queues:
         """Make the queue where it is missing; one that exists may have any arguments."""
         if queue in self._declared:
             return
+        if not self.exists(queue):
+            self._client.call_aside(partial(_declare, queue, durable=True))
+        self._declared.add(queue)
+
+    def exists(self, queue: str) -> bool:
+        """Whether the server has the queue."""
         try:
             self._client.call_aside(partial(_declare, queue, passive=True))
         except QueueNotFoundError:
-            self._client.call_aside(partial(_declare, queue, durable=True))
-        self._declared.add(queue)
+            return False
+        return True
 
     def temporary(self, queue: str, idle: int) -> None:
         """Make a queue that goes when it was unused for so many milliseconds."""

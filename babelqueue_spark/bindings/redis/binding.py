@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -110,6 +111,10 @@ class RedisBinding(Binding):
     def now(self) -> float:
         """By the server's clock."""
         return self._client.now()
+
+    def skew(self) -> float:
+        now = self._client.now()
+        return time.time() - now
 
     def close(self) -> None:
         """Close the connection."""

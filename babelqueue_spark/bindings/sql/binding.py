@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -196,6 +197,14 @@ class SqlBinding(Binding):
     def now(self) -> float:
         """By the server's clock, on SQLite the host's."""
         return self._client.now()
+
+    def skew(self) -> float | None:
+        now = self._client.now()
+        return time.time() - now if self._client.dialect.clock else None
+
+    def missing(self, queue: str) -> str:
+        del queue
+        return self._client.missing()
 
     def close(self) -> None:
         """Close the connection."""

@@ -143,6 +143,19 @@ class SqlClient:
             self._connected()
         return self._clock.now()
 
+    def missing(self) -> str:
+        """The file or the tables that are not there, and that the first use creates; else an empty text."""
+        if not self.dialect.is_there(self._url):
+            return f"the file {self._url.database}"
+        engine = self.dialect.engine(self._url)
+        try:
+            with self._explained(), self._transaction(engine, write=False) as connection:
+                found = inspect(connection)
+                lacking = [name for name in self._metadata.tables if not found.has_table(name)]
+        finally:
+            engine.dispose()
+        return f"the table{'s' * (len(lacking) > 1)} {', '.join(lacking)}" if lacking else ""
+
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A transaction that locks nobody out."""

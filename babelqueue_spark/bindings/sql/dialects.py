@@ -8,6 +8,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 from sqlalchemy import (
@@ -78,6 +79,11 @@ class Dialect:
         event.listen(engine, "do_connect", self._connect)
         event.listen(engine, "connect", self._begin_session)
         return engine
+
+    def is_there(self, url: URL) -> bool:
+        """Whether there is something to connect to; False only where connecting would create it."""
+        del url
+        return True
 
     def now(self, connection: Connection) -> float:
         """Seconds since 1970, by the clock that all who share the database have in common."""
@@ -161,6 +167,10 @@ class Sqlite(Dialect):
 
     def address(self, url: URL) -> str:
         return f"{self.label} at {url.database}"
+
+    def is_there(self, url: URL) -> bool:
+        file = Path(str(url.database).removeprefix("file:"))
+        return file.exists() or not file.parent.is_dir()
 
     def engine(self, url: URL) -> Engine:
         engine = create_engine(url)

@@ -1,0 +1,114 @@
+"""The command line of a job: its options, and secrets by reference only. Needs no package."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import unquote
+
+EXIT_CODES = """
+Options may stand in a file that is named as @FILE: a line an option, # before a comment. Passwords are
+given by reference only: env:NAME or file:/path.
+
+Exit codes: 0 done, 1 something failed (one line on standard error says what), 2 wrong usage, 130 interrupted.
+"""
+_SECRET = re.compile(r"sharedaccess(key|signature)=|[?&;][^=&;]*(password|passwd|secret|token)[^=&;]*=", re.I)
+_USER_AND_PASSWORD = re.compile(r"://[^@/?#]*:[^@]+@")
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+_SECRET_NAME = re.compile(r"password|secret|token", re.I)
+
+
+class Arguments(argparse.ArgumentParser):
+    """The options of a job: its docstring is its help, `@FILE` names a file of options."""
+
+    def __init__(self, job: str, description: str | None) -> None:
+        super().__init__(
+            prog=f"babelqueue-spark {job}",
+            description=description,
+            epilog=EXIT_CODES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            fromfile_prefix_chars="@",
+            allow_abbrev=False,
+        )
+        self.add_argument("--verbose", action="store_true", help="show what Spark logs, not only its errors")
+
+    def parse_args(self, args: Sequence[str] | None = None) -> argparse.Namespace:  # type: ignore[override]
+        """Parse, and keep a Spark that is not there yet quiet unless `--verbose` is given."""
+        given = super().parse_args(args)
+        if not given.verbose:
+            os.environ.setdefault("LOG4J_CONFIGURATION_FILE", str(_LOG_SETTINGS))
+        return given
+
+    def convert_arg_line_to_args(self, arg_line: str) -> list[str]:
+        return shlex.split(arg_line, comments=True)
+
+    def add_broker(
+        self, prefix: str = "", *, queue: str, required: bool = True, url_required: bool = True
+    ) -> None:
+        """`--url`, `--queue` and `--option`, or `--from-url` and so on."""
+        self.add_argument(
+            f"--{prefix}url",
+            required=url_required,
+            type=reference,
+            help="the broker, or env:NAME, or file:/path",
+        )
+        self.add_argument(f"--{prefix}queue", required=required, help=queue)
+        self.add_argument(
+            f"--{prefix}option",
+            action="append",
+            default=[],
+            type=option,
+            metavar="NAME=VALUE",
+            help="a further option of the connector, such as redis.laravel=true; may be repeated",
+        )
+
+
+def reference(text: str) -> str:
+    """A URL without a secret in it, or a reference to one that has it."""
+    if not text.startswith(("env:", "file:")) and (_password(text) or _SECRET.search(text)):
+        raise argparse.ArgumentTypeError(
+            "holds a secret, and command lines are read by others: put the URL into a variable or a file, "
+            "and give env:NAME or file:/path"
+        )
+    return text
+
+
+def _password(text: str) -> bool:
+    """Whether a URL, or one within its query, has a password, also one that should have been escaped."""
+    return bool(_USER_AND_PASSWORD.search(unquote(text)))
+
+
+def option(text: str) -> tuple[str, str]:
+    """`NAME=VALUE`, where a secret is a reference."""
+    name, value = pair(text)
+    if _SECRET_NAME.search(name) and not value.startswith(("env:", "file:")):
+        raise argparse.ArgumentTypeError(f"{name} is a secret: give {name}=env:NAME or {name}=file:/path")
+    return name, reference(value)
+
+
+def place(text: str) -> str:
+    """A path or URL of files without a secret in it."""
+    if _password(text) or _SECRET.search(text):
+        raise argparse.ArgumentTypeError(
+            "holds a secret, and command lines are read by others: give it to the file system in its own way"
+        )
+    return text
+
+
+def pair(text: str) -> tuple[str, str]:
+    """`NAME=VALUE` split at the first `=`."""
+    name, separator, value = text.partition("=")
+    if not separator or not name.strip() or not value.strip():
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=VALUE")
+    return name.strip(), value.strip()
+
+
+def count(text: str) -> int:
+    """A number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of at least 1")
+    return int(text)

@@ -1,0 +1,145 @@
+"""Check an installation, a broker, a journal and a cluster: OK, or what to do.
+
+    babelqueue-spark doctor
+    babelqueue-spark doctor --url env:ORDERS_URL --queue orders --journal /mnt/streams/orders/journal
+    babelqueue-spark doctor --url env:ORDERS_URL --queue orders --probe --json findings.json
+    spark-submit jobs/doctor.py --master spark://host:7077 --url env:ORDERS_URL --queue orders \\
+        --journal s3://streams/orders/journal
+
+It prints a line for each check: `ok`, `warning` or `failed`, and what to do. It works where packages are
+missing, and runs without Spark unless `--master` is given.
+
+Of this machine it checks Python (also that of Spark's tasks), Java, PySpark with the table formats that go
+with it, and packages. Of a broker it polls the backlog, browses where that takes no message out of the
+queue, and compares clocks where the server tells the time. It consumes nothing, and does not create what
+is missing. Only on Pulsar it creates the subscription, as each read does. With `--probe` it publishes a
+message to a queue of its own, claims and acknowledges it. Where queues have to be there before, or messages
+stay, name an empty one: `--probe QUEUE`. Pulsar keeps the topic.
+
+Of a journal's storage it checks exclusive creation, the time of a durable write, and free space. It deletes
+its files and directories. With `--master`, a job on all executors checks their Python and packages, the
+broker from there, and whether each of them sees the journal's directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from babelqueue_spark.doctor import broker, cluster, machine, storage
+from babelqueue_spark.doctor.findings import Finding
+from babelqueue_spark.errors import BabelQueueError
+from babelqueue_spark.jobs.arguments import Arguments, place
+
+_COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the job; returns the exit code."""
+    given = parse(arguments)
+    show = _printer()
+    found = []
+    try:
+        for each in findings(given):
+            show(each)
+            found.append(each)
+        if given.json:
+            Path(given.json).write_text(as_json(found), encoding="utf-8")
+    except OSError as error:
+        print(f"doctor: {given.json} cannot be written ({error.strerror})", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("doctor: interrupted", file=sys.stderr)
+        return 130
+    bad = [each for each in found if each.status == "failed"]
+    if bad:
+        texts = "; ".join(each.text for each in bad)
+        print(f"doctor: {len(bad)} of {len(found)} checks failed: {texts}", file=sys.stderr)
+    return 1 if bad else 0
+
+
+def command_line() -> Arguments:
+    """Make the parser of the command line."""
+    parser = Arguments("doctor", __doc__)
+    parser.add_broker(queue="one queue, or several with commas", required=False, url_required=False)
+    parser.add_argument("--journal", metavar="PATH", type=place, help="a journal's directory, or URL")
+    parser.add_argument(
+        "--probe",
+        nargs="?",
+        const="",
+        metavar="QUEUE",
+        help="publish a message and take it again (default: in a queue of its own)",
+    )
+    parser.add_argument("--master", metavar="URL", help="check the executors of this cluster, too")
+    parser.add_argument("--json", metavar="FILE", help="write the findings as JSON, too")
+    return parser
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; exits with 2 when it is wrong."""
+    parser = command_line()
+    given = parser.parse_args(arguments)
+    if bool(given.url) != bool(given.queue):
+        parser.error("--url and --queue go together")
+    if given.probe is not None and not given.url:
+        parser.error("--probe needs --url and --queue")
+    return given
+
+
+def findings(given: argparse.Namespace) -> Iterator[Finding]:
+    """All that is asked for, one check after the other."""
+    options = {name.lower(): value for name, value in given.option}
+    needed = _needed(given, options)
+    of_broker = {name: value for name, value in options.items() if not name.startswith("journal.")}
+    read = {"url": given.url, "queue": given.queue, **of_broker} if given.url else {}
+    yield from machine.findings(needed)
+    if read:
+        yield from broker.findings(read, given.probe)
+    if given.journal:
+        yield from storage.findings(given.journal, options)
+    if given.master:
+        journal = (given.journal, options) if given.journal else None
+        yield from cluster.findings(given.master, needed, read, journal)
+
+
+def as_json(found: list[Finding]) -> str:
+    """The findings as a JSON object; `ok` is whether none has failed."""
+    good = all(each.status != "failed" for each in found)
+    return json.dumps({"ok": good, "findings": [asdict(each) for each in found]}, indent=2)
+
+
+def _needed(given: argparse.Namespace, options: dict[str, str]) -> list[str]:
+    """Extras of what is to be checked; what hinders telling is said by the check itself."""
+    try:
+        of_broker = broker.extra_of(given.url, options.get("broker")) if given.url else ""
+    except (BabelQueueError, ImportError):
+        of_broker = ""
+    bucket = "://" in (given.journal or "") and not given.journal.startswith("file:")
+    return [extra for extra in (of_broker, "objectstore" if bucket else "") if extra]
+
+
+def _printer() -> Callable[[Finding], None]:
+    """Print a finding a line; in colours where rich is installed."""
+    try:
+        from rich.console import Console
+        from rich.text import Text
+    except ImportError:
+        return lambda each: print(_line(each))
+    console = Console(soft_wrap=True, highlight=False)
+
+    def show(each: Finding) -> None:
+        text = Text(_line(each))
+        text.stylize(_COLOURS[each.status], 0, len(each.status))
+        console.print(text)
+
+    return show
+
+
+def _line(each: Finding) -> str:
+    where = f"executor {each.where}, " if each.where else ""
+    line = f"{each.status:7}  {where}{each.check}: {each.text}"
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
