@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -59,7 +59,7 @@ def _findings(
         seen = None
         if journal is not None:
             store, folder = stack.enter_context(storage.opened(*journal))
-            seen = (journal[0], dict(journal[1]), f"{folder}/driver", os.urandom(16))
+            seen = (journal[0], dict(journal[1]), f"{folder}/driver", f'{{"{uuid.uuid4()}"}}'.encode())
             store.create(seen[2], seen[3])
         errand = remote.Errand(__version__, list(needed), dict(broker), seen)
         context = _started(master)

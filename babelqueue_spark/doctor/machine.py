@@ -23,6 +23,7 @@ TABLE_FORMATS = "Delta Lake 4.4.0 and Apache Iceberg 1.12"
 _OF_TABLE_FORMATS = {"4.1", "4.2"}
 _DELTA_WITHOUT_JARS = "4.4.1"
 _SECONDS = 60.0
+_NO_FEATURES = ("", "all", "dev", "docs", "fuzz", "testing")
 _MODULES = ("pyarrow", "numpy", "msgspec", "jiter")
 
 
@@ -33,6 +34,7 @@ def findings(needed: Iterable[str]) -> Iterator[Finding]:
     yield from explained("Java", java())
     yield from explained("PySpark", pyspark())
     yield from explained("packages", packages(needed))
+    yield from explained("extras", installed_extras())
 
 
 def python() -> Iterator[Finding]:
@@ -118,12 +120,10 @@ def packages(needed: Iterable[str]) -> Iterator[Finding]:
     if broken:
         yield failed("packages", f'{_listed(broken)}: pip install "babelqueue-spark"')
         return
-    try:
-        known = extras()
-    except PackageNotFoundError:
-        yield warning(
-            "packages", "babelqueue-spark is here without its metadata, so versions cannot be checked"
-        )
+    known = extras()
+    if not known:
+        text = f"babelqueue-spark {__version__} is here without its metadata, so versions cannot be checked"
+        yield ok("packages", text)
         return
     lacking = list(problems(known[""]))
     if lacking:
@@ -135,8 +135,13 @@ def packages(needed: Iterable[str]) -> Iterator[Finding]:
         yield warning("pandas", f"a worker needs it: {problem}: pip install 'pandas{pandas['pandas']}'")
     for extra in needed:
         yield _extra(extra, known.get(extra, {}))
-    here = [extra for extra in known if extra not in ("", "all", "dev") and not any(problems(known[extra]))]
-    yield ok("extras", ", ".join(sorted(here)) or "none")
+
+
+def installed_extras() -> Iterator[Finding]:
+    """Name the extras whose packages are there."""
+    known = extras()
+    here = [extra for extra in known if extra not in _NO_FEATURES and not any(problems(known[extra]))]
+    yield ok("extras", _listed(sorted(here)) or "none")
 
 
 def _broken() -> Iterator[str]:

@@ -14,11 +14,14 @@ _LINE = re.compile(r"""([\w.-]+)(?:\[[^]]*\])?([^;]*)(?:;.*?extra\s*==\s*['"]([\
 def extras() -> dict[str, dict[str, str]]:
     """Extra → package → its bounds, such as `>=2.2,<3`; the empty extra is what is always required.
 
-    Raises:
-        PackageNotFoundError: the package is here without its metadata, as a zip file on the path is.
+    Nothing where the package is without its metadata, as a folder on the path is.
     """
+    try:
+        lines = requires(_DISTRIBUTION) or ()
+    except PackageNotFoundError:
+        return {}
     found: dict[str, dict[str, str]] = {"": {}}
-    for line in requires(_DISTRIBUTION) or ():
+    for line in lines:
         if match := _LINE.fullmatch(line):
             name, bounds, extra = match.groups()
             found.setdefault(extra or "", {})[name] = bounds.strip()

@@ -57,8 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
     bad = [each for each in found if each.status == "failed"]
     if bad:
-        texts = "; ".join(each.text for each in bad)
-        print(f"doctor: {len(bad)} of {len(found)} checks failed: {texts}", file=sys.stderr)
+        lines = "; ".join(map(_line, bad))
+        print(f"doctor: {len(bad)} of {len(found)} checks failed: {lines}", file=sys.stderr)
     return 1 if bad else 0
 
 
@@ -128,18 +128,16 @@ def _printer() -> Callable[[Finding], None]:
         from rich.console import Console
         from rich.text import Text
     except ImportError:
-        return lambda each: print(_line(each))
+        return lambda each: print(f"{each.status:7}  {_line(each)}")
     console = Console(soft_wrap=True, highlight=False)
 
     def show(each: Finding) -> None:
-        text = Text(_line(each))
-        text.stylize(_COLOURS[each.status], 0, len(each.status))
-        console.print(text)
+        console.print(Text.assemble((f"{each.status:7}", _COLOURS[each.status]), "  ", _line(each)))
 
     return show
 
 
 def _line(each: Finding) -> str:
     where = f"executor {each.where}, " if each.where else ""
-    line = f"{each.status:7}  {where}{each.check}: {each.text}"
+    line = f"{where}{each.check}: {each.text}"
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)

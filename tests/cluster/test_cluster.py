@@ -15,8 +15,10 @@ import pytest
 from tests.crash.program import HERE, ROOT
 from tests.crash.program import run as run_program
 from tests.crash.readings import IN_BATCH, KINDS, QUEUE_POINTS, Reading
+from tests.programs import run_command
 from tests.s3 import S3Server
 from tests.servers.cluster import SparkCluster
+from tests.streams import envelope, publish
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -103,9 +105,32 @@ class OnCluster:
         return [{**one, "journal": f"{self._journals}/{broker}"} for broker, one in every.items()]
 
 
+def examined(cluster: SparkCluster, python: Path, folder: Path, *arguments: str) -> list[dict[str, str]]:
+    """What the job `doctor` finds on executors."""
+    command = [str(python), "-m", "babelqueue_spark.jobs", "doctor", "--master", cluster.url, *arguments]
+    run_command(
+        [*command, "--json", f"{folder}/findings.json"],
+        folder,
+        PYSPARK_PYTHON=str(python),
+        PYSPARK_SUBMIT_ARGS=shlex.join([*cluster.awaited(), "pyspark-shell"]),
+    )
+    found: list[dict[str, str]] = json.loads((folder / "findings.json").read_text())["findings"]
+    return [each for each in found if each["where"]]
+
+
 def test_worker_executor_and_host(
     cluster: SparkCluster, python: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    queue = f"sqlite:///{tmp_path}/queue.db"
+    publish(queue, "orders", [envelope(1)])
+    found = examined(
+        cluster, python, tmp_path, "--url", queue, "--queue", "orders", "--journal", f"{tmp_path}/new"
+    )
+    assert {(each["check"], each["status"]) for each in found} == {
+        (check, "ok") for check in ("Python", "packages", "extra sql", "queue orders", "journal")
+    }
+    assert len({each["where"] for each in found}) == len(cluster.workers)
+    assert not (tmp_path / "new").exists()
     points = ["after the claim@worker", "after the journal@executor", "in mid-acknowledge@host"]
     reading = OnCluster(cluster, python, tmp_path, request, points, ["redis"])
     code, log = reading.run("worker", points)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sysconfig
 import venv
@@ -58,6 +60,29 @@ def submit(cluster: SparkCluster, folder: Path, *arguments: str, **environment: 
     ]
     command = [str(SPARK_HOME / "bin/spark-submit"), *settings, *arguments, str(program), url, str(folder)]
     return run_command(command, folder, SPARK_HOME=str(SPARK_HOME), **environment)
+
+
+def test_executors_without_the_package(
+    cluster: SparkCluster, python: Path, bare: Path, tmp_path: Path
+) -> None:
+    """The job `doctor` names them."""
+    command = [str(python), "-m", "babelqueue_spark.jobs", "doctor", "--master", cluster.url]
+    done = subprocess.run(
+        command,
+        env={
+            **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+            "PYSPARK_PYTHON": str(bare),
+            "PYSPARK_SUBMIT_ARGS": shlex.join([*cluster.awaited(), "pyspark-shell"]),
+        },
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    lacking = [line for line in done.stdout.splitlines() if "No module named 'babelqueue_spark'" in line]
+    assert len(lacking) == len(cluster.workers), done.stdout + done.stderr
+    assert all(line.startswith("failed   executor 127.0.0.") for line in lacking)
 
 
 def test_py_files(cluster: SparkCluster, wheel: Path, bare: Path, tmp_path: Path) -> None:

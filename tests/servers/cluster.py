@@ -91,6 +91,7 @@ class SparkCluster:
     """
 
     def __init__(self, cores: int = 2) -> None:
+        self._cores = cores
         self.master = SparkMaster()
         self.workers = [SparkWorker(self.master, host, cores) for host in HOSTS]
         self._running = ExitStack()
@@ -99,6 +100,16 @@ class SparkCluster:
     def url(self) -> str:
         """What `SparkSession.builder.master` takes."""
         return self.master.url
+
+    def awaited(self) -> list[str]:
+        """Options of spark-submit with which a program begins when all executors are there."""
+        settings = {
+            "spark.executor.memory": "512m",
+            "spark.cores.max": str(len(self.workers) * self._cores),
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+            "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+        }
+        return [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
 
     def __enter__(self) -> Self:
         with ExitStack() as starting:
