@@ -100,16 +100,9 @@ def test_a_bucket_that_is_not_there_is_named_with_the_cause(server: S3Server) ->
     assert "\n" not in str(raised.value)
 
 
-def test_an_outage_without_end_names_the_bucket_and_the_cause(
-    server: S3Server, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from datetime import timedelta
-
-    from babelqueue_spark.journal import objects
-
-    monkeypatch.setitem(objects._RETRIES, "retry_timeout", timedelta(seconds=1))
+def test_an_outage_without_end_names_the_bucket_and_the_cause(server: S3Server) -> None:
     config = {"secret_access_key": SECRET, "timeout": "1s"}
-    impatient = open_store(f"s3://{server.bucket}/x", config=config)
+    impatient = open_store(f"s3://{server.bucket}/x", config=config, patience=1.0)
     server.stop()
     try:
         with pytest.raises(JournalError, match="Connection refused") as raised:
