@@ -49,6 +49,8 @@ class Capabilities:
         headers: the broker keeps headers with each message.
         native_dead_letters: the broker moves messages to a dead-letter queue by itself.
         duplicate_detection: the broker drops a message whose `meta.id` it has seen.
+        double_deliveries: the broker may give a message to two readers at once, and take the acknowledges of
+            both; `id` is then of one message for ever.
     """
 
     publish_batch: int
@@ -64,6 +66,7 @@ class Capabilities:
     headers: bool = False
     native_dead_letters: bool = False
     duplicate_detection: bool = False
+    double_deliveries: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

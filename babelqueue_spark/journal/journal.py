@@ -8,6 +8,7 @@
         plan.json                what batch 7 reads; written once, before Spark hears of the batch
         00000.arrow              what partition 0 claimed; written once, before the acknowledge
         00000.ack                partition 0 is acknowledged; lists what the broker will deliver again
+        00000.order              which segment was complete first, of brokers that deliver twice at once
 
 Batch numbers start at 1 and grow by one. The driver writes plans and commits, executors segments and
 acknowledge records. Only `owner.json` and acknowledge records are ever replaced. In files, `lost` counts
@@ -28,6 +29,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from babelqueue_spark.errors import JournalError, JournalMissingError, JournalTakenOverError
+from babelqueue_spark.journal.order import left_to_others
 from babelqueue_spark.journal.segments import SILENT_RECORD, Identities, Segment, encode, folder_of, names_of
 from babelqueue_spark.journal.stores import Survey, open_store
 
@@ -198,6 +200,10 @@ class Journal:
     def segment(self, batch: int, partition: int) -> Segment:
         """The segment of one partition of one batch, written or not."""
         return Segment(self._store, batch, partition)
+
+    def left_to_others(self, batch: int, partition: int, names: list[str]) -> set[str]:
+        """Tell which messages of a segment that is written other segments of the batch yield; see `order`."""
+        return left_to_others(self._store, batch, partition, names)
 
     def expected_redeliveries(
         self, after: int, batch: int, partition: int, identities: Identities, now: float

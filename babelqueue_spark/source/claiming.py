@@ -65,7 +65,7 @@ def deliveries_of(claim: Claim, options: Options, journal: Journal, binding: Bin
         if claimed is not None:
             content, until = claimed
             _acknowledge_and_record(segment, content, claim, journal, binding, until)
-            return content.fresh
+            return _yielded(content, claim, journal, binding)
         state, content = segment.load()
     if content is None:
         raise JournalError(
@@ -74,7 +74,23 @@ def deliveries_of(claim: Claim, options: Options, journal: Journal, binding: Bin
         )
     if state is SegmentState.JOURNALLED:
         _acknowledge_and_record(segment, content, claim, journal, binding)
-    return content.fresh
+    return _yielded(content, claim, journal, binding)
+
+
+def _yielded(content: SegmentContent, claim: Claim, journal: Journal, binding: Binding) -> list[FromQueue]:
+    """The deliveries that become rows; of a message that two tasks of the batch were given, one."""
+    fresh = content.fresh
+    if claim.tasks == 1 or not binding.capabilities.double_deliveries:
+        return fresh
+    named = [(queue, batch, _identities(binding)(queue, batch)) for queue, batch in fresh]
+    left = journal.left_to_others(claim.batch, claim.index, [name for *_, names in named for name in names])
+    if not left:
+        return fresh
+    logger.info("%s: left %d messages to tasks that were given them too", claim.queues, len(left))
+    return [
+        (queue, batch.filter(pa.array([name not in left for name in names], pa.bool_())))
+        for queue, batch, names in named
+    ]
 
 
 def _claim_into(

@@ -54,6 +54,7 @@ class Claim(InputPartition):
         committed: last batch that Spark has finished.
         settled_at: seconds since 1970 by the broker's clock, at which it could deliver nothing again that
             the journal held, and nothing of this batch was claimed; None where none is known.
+        tasks: partitions of the batch.
     """
 
     journal: str
@@ -63,6 +64,7 @@ class Claim(InputPartition):
     max_bytes: int
     committed: int
     settled_at: float | None = None
+    tasks: int = 1
 
     @property
     def queues(self) -> str:
@@ -182,6 +184,7 @@ def claims(plan: Mapping[str, Any], committed: int, settled_at: float | None = N
             min(sum(share.max_bytes for share in members), plan.get("task_bytes", math.inf)),
             committed,
             settled_at,
+            len(tasks),
         )
         for index, members in enumerate(tasks)
     ]

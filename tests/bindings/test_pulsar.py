@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -434,6 +436,59 @@ class TestJournal:
         record = journal.segment(1, 1).ack_record()
         assert record is not None
         assert record.claimed == [9]
+
+
+class TestDoubleDelivery:
+    """Two subscriptions give the same messages to two tasks, as a broker does by mistake to two of one."""
+
+    MESSAGES = 10
+
+    @pytest.fixture
+    def read(
+        self, pulsar_server: PulsarServer, queue: str, tmp_path: Path
+    ) -> Callable[[int, int], list[bytes]]:
+        options = read_options({"url": pulsar_server.url, "queue": queue})
+        journal = Journal(str(tmp_path))
+        journal_id = journal.id
+        for task in (0, 1):
+            with binding(pulsar_server, subscription=f"of-task-{task}") as reader:
+                assert reader.backlog(queue) == 0
+        with binding(pulsar_server) as writer:
+            writer.publish(queue, outgoing(numbered(self.MESSAGES)))
+        journal.record_plan(1, {})
+
+        def read(task: int, messages: int = self.MESSAGES) -> list[bytes]:
+            shares = [Share(queue, messages, MIB)]
+            claim = Claim(journal_id, 1, task, shares, MIB, committed=0, tasks=2)
+            with binding(pulsar_server, subscription=f"of-task-{task}") as reader:
+                found = deliveries_of(claim, options, Journal(str(tmp_path)), reader)
+            return [body for _, batch in found for body in bodies(batch)]
+
+        return read
+
+    def test_the_task_that_was_first_yields_them(self, read: Callable[..., list[bytes]]) -> None:
+        first = read(0, messages=6)
+        assert len(first) == 6
+        second = read(1)
+        assert sorted([*first, *second]) == sorted(numbered(self.MESSAGES))
+        assert [read(0), read(1)] == [first, second]
+
+    def test_one_of_two_tasks_at_the_same_moment_yields_them(
+        self, read: Callable[..., list[bytes]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Both have journalled and acknowledged them before either knows of the other."""
+        both = threading.Barrier(2)
+        original = Journal.left_to_others
+
+        def left_to_others(*given: Any) -> set[str]:
+            both.wait(60)
+            return original(*given)
+
+        with monkeypatch.context() as at_once, ThreadPoolExecutor(2) as pool:
+            at_once.setattr(Journal, "left_to_others", left_to_others)
+            yielded = list(pool.map(read, (0, 1)))
+        assert sorted(map(len, yielded)) == [0, self.MESSAGES]
+        assert [read(0), read(1)] == yielded
 
 
 class TestPrefetch:

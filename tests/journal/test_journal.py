@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -555,3 +557,24 @@ def test_the_former_name_of_a_segments_content_works_with_a_warning() -> None:
 
     with pytest.warns(DeprecationWarning, match="SegmentContent"):
         assert journal.Holding is SegmentContent
+
+
+def test_a_message_of_several_segments_is_yielded_by_one(journal: Journal) -> None:
+    journal.record_plan(1, {})
+    held = {
+        partition: [f"{number}" for number in range(partition * 5, partition * 5 + 20)]
+        for partition in range(8)
+    }
+    ready = threading.Barrier(len(held))
+
+    def yielded(partition: int) -> list[str]:
+        ready.wait(60)
+        left = Journal(journal.location).left_to_others(1, partition, held[partition])
+        return [name for name in held[partition] if name not in left]
+
+    with ThreadPoolExecutor(len(held)) as pool:
+        found = list(pool.map(yielded, held))
+        assert Counter(name for some in found for name in some) == Counter(
+            str(number) for number in range(55)
+        )
+        assert list(pool.map(yielded, held)) == found

@@ -69,6 +69,7 @@ class PulsarBinding(Binding):
         keys=True,
         headers=True,
         native_dead_letters=True,
+        double_deliveries=True,
     )
 
     def __init__(self, config: BindingConfig) -> None:
