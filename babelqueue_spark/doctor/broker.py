@@ -14,7 +14,6 @@ from babelqueue_spark.errors import BrokerUnreachableError
 
 if TYPE_CHECKING:
     from babelqueue_spark.bindings import BaseBinding, Binding
-    from babelqueue_spark.options import Options
 
 OWN_QUEUE = "babelqueue-doctor"
 """How the queues begin that a probe makes."""
@@ -55,35 +54,36 @@ def _findings(given: Mapping[str, str], probe: str | None) -> Iterator[Finding]:
     logger.addHandler(warnings)
     try:
         with options.binding() as binding:
-            found = [each for queue in options.queue for each in _queue(binding, queue)]
-            yield from found
-            if any(each.status == "failed" for each in found):
-                return
-            yield from _clock(binding)
-            if probe is not None:
-                yield from explained("probe", _probe(options, probe))
+            good = True
+            for queue in options.queue:
+                found = _queue(binding, queue)
+                good = good and found.status == "ok"
+                yield found
+            if good:
+                yield from _clock(binding)
+            if good and probe is not None:
+                yield from explained("probe", _probe(binding, probe))
     finally:
         logger.removeHandler(warnings)
     yield from (warning("broker", text) for text in warnings.texts)
 
 
-def _queue(binding: BaseBinding, queue: str) -> Iterator[Finding]:
+def _queue(binding: BaseBinding, queue: str) -> Finding:
     check = f"queue {queue}"
     try:
         binding.check_queue(queue)
         if missing := binding.missing(queue):
-            yield ok(check, f"{binding.title} answers; {missing} is not there: the first use will create it")
-            return
+            return ok(check, f"{binding.title} answers; {missing} is not there: the first use will create it")
         ready = binding.backlog(queue)
         can = "its backlog can be asked for"
         if binding.capabilities.browse == "exact":
             next(iter(binding.browse(queue)), None)
             can += ", and it can be browsed"
-        yield ok(check, f"{binding.title} answers: {ready:,} messages; {can}")
+        return ok(check, f"{binding.title} answers: {ready:,} messages; {can}")
     except BrokerUnreachableError:
         raise  # the next queue would say the same
     except Exception as error:  # noqa: BLE001 (the other queues are checked too)
-        yield failed(check, reason_of(error))
+        return failed(check, reason_of(error))
 
 
 def _clock(binding: BaseBinding) -> Iterator[Finding]:
@@ -99,33 +99,32 @@ def _clock(binding: BaseBinding) -> Iterator[Finding]:
         yield ok("clock", text)
 
 
-def _probe(options: Options, named: str) -> Iterator[Finding]:
-    """By a binding of its own: one that has failed may hold a broken connection."""
+def _probe(binding: BaseBinding, named: str) -> Iterator[Finding]:
     from babelqueue_spark.bindings import Binding
 
-    with options.binding() as binding:
-        if not isinstance(binding, Binding) and not named:
-            yield failed(
-                "probe", f"{binding.title} keeps what is published: name a queue of tests, --probe QUEUE"
-            )
-            return
-        queue = named or f"{OWN_QUEUE}-{uuid.uuid4().hex[:12]}"
-        if named and isinstance(binding, Binding) and (found := binding.backlog(queue)):
-            yield failed("probe", f"queue '{queue}' has {found:,} messages: name an empty one")
-            return
-        if not named:
-            binding.make_temporary(queue, _IDLE_SECONDS)
-        _publish(binding, queue)
-        if not isinstance(binding, Binding):
-            yield ok("probe", f"a message was published to '{queue}'")
-        elif _take(binding, queue):
-            yield ok("probe", f"a message was published to '{queue}', claimed and acknowledged")
-        else:
-            yield failed(
-                "probe",
-                f"a message was published to '{queue}', and none came back within {_PROBE_SECONDS:g} s: "
-                "look for another reader of the queue",
-            )
+    takes = isinstance(binding, Binding)
+    if not takes and not named:
+        yield failed(
+            "probe", f"{binding.title} keeps what is published: name a queue of tests, --probe QUEUE"
+        )
+        return
+    queue = named or f"{OWN_QUEUE}-{uuid.uuid4().hex[:12]}"
+    if takes and named and (found := binding.backlog(queue)):
+        yield failed("probe", f"queue '{queue}' has {found:,} messages: name an empty one")
+        return
+    if not named:
+        binding.make_temporary(queue, _IDLE_SECONDS)
+    _publish(binding, queue)
+    if not isinstance(binding, Binding):
+        yield ok("probe", f"a message was published to '{queue}'")
+    elif _take(binding, queue):
+        yield ok("probe", f"a message was published to '{queue}', claimed and acknowledged")
+    else:
+        yield failed(
+            "probe",
+            f"a message was published to '{queue}', and none came back within {_PROBE_SECONDS:g} s: "
+            "look for another reader of the queue",
+        )
 
 
 def _publish(binding: BaseBinding, queue: str) -> None:
