@@ -29,6 +29,7 @@ from babelqueue_spark.catalog.registry import Registry
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.journal import Journal, is_object_store
 from babelqueue_spark.secrets import is_reference, resolve
+from babelqueue_spark.tracing import Tracing
 
 Offsets = str | dict[str, dict[int, int]]
 
@@ -268,6 +269,15 @@ OPTIONS = (
         "message](worker.md#counts-and-logs) that is read or written, with its whole body",
     ),
     Option(
+        name="tracing",
+        parse=Tracing.of,
+        field="tracing",
+        on="writes",
+        default_doc="no spans",
+        doc="`environment`, or `module:function`, which returns a `TracerProvider`: [a span for each "
+        "message](tracing.md#writes)",
+    ),
+    Option(
         name="deadLetterStyle",
         parse=_style,
         field="dead_letter_style",
@@ -337,6 +347,7 @@ class Options:
     allow_empty_list_data: bool
     catalog: Registry | None = None
     message_log: str | None = None
+    tracing: Tracing | None = None
     dead_letter_style: DeadLetterStyle
     dead_letter_queue: str | None = None
     txn_app_id: str | None = None

@@ -7,8 +7,9 @@ import hashlib
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,10 @@ from babelqueue_spark.publishing import in_chunks, publish_parts
 from babelqueue_spark.rows.ids import IdSource
 from babelqueue_spark.rows.writing import COLUMNS, to_messages
 from babelqueue_spark.sink.checking import checked_first
+from babelqueue_spark.tracing import with_traceparents
+
+if TYPE_CHECKING:
+    from babelqueue_spark.tracing.spans import Spans
 
 _QUERY = "sql.streaming.queryId"
 
@@ -102,7 +107,9 @@ def _publish(
     sent: Future[int] | None = None
     # The binding that publishes is busy while another answers what the next rows may hold.
     name = f"published-{hashlib.blake2b(stamp.text.encode(), digest_size=16).hexdigest()}"
+    spans = None if options.tracing is None else options.tracing.spans(options.broker)
     with (
+        spans or nullcontext(),
         options.binding() as binding,
         options.binding() as asked,
         message_log(options.message_log, name, binding) as lines,
@@ -118,7 +125,7 @@ def _publish(
             ids = of_content if ids_by_content else stamp
             encoded = to_messages(chunk, row, ids, options, asked)
             published += sent.result() if sent else 0
-            sent = thread.submit(_send, binding, encoded, of_content, row, lines)
+            sent = thread.submit(_send, binding, encoded, of_content, row, lines, spans)
             row += chunk.num_rows
         return published + (sent.result() if sent else 0)
 
@@ -129,13 +136,19 @@ def _send(
     keys: IdSource,
     first_row: int,
     lines: MessageLog,
+    spans: Spans | None,
 ) -> int:
     total = 0
     for queue, messages in encoded.items():
-        for rows, published in publish_parts(binding, queue, messages, keys=keys, first_row=first_row):
-            if published:
-                lines.write_all("published", messages.slice(rows.start, len(rows)), queue)
-            total += published
+        sending: AbstractContextManager[None] = nullcontext()
+        if spans is not None:
+            messages, sends = with_traceparents(messages, queue, headers=binding.capabilities.headers)
+            sending = spans.sending(sends)
+        with sending:
+            for rows, published in publish_parts(binding, queue, messages, keys=keys, first_row=first_row):
+                if published:
+                    lines.write_all("published", messages.slice(rows.start, len(rows)), queue)
+                total += published
     return total
 
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence, Sized
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from babelqueue_spark.worker.admission import Admission
-from babelqueue_spark.worker.messages import HandlerTimeoutError, outgoing_rows
+from babelqueue_spark.worker.messages import HandlerTimeoutError, Message, Reply, outgoing_rows
 from babelqueue_spark.worker.outcomes import Failure, Outcome, Verdict, WorkerReason, acked
 from babelqueue_spark.worker.rows import Rows
 from babelqueue_spark.worker.rules import Rules
 from babelqueue_spark.worker.running import Handlers
 from babelqueue_spark.worker.subscribing import notified
 from babelqueue_spark.worker.timeouts import interrupted_after
+
+if TYPE_CHECKING:
+    from babelqueue_spark.tracing.spans import Call
 
 
 @dataclass(frozen=True)
@@ -108,10 +112,17 @@ def _run(row: int, rows: Rows, handlers: Handlers, admission: Admission, rules: 
     context = partial(rows.context, row, rules.context)
     subscribers = handlers.subscribers(message.job)
     try:
-        with interrupted_after(rules.timeout):
-            returned = outgoing_rows(handlers.run(message), message, headers=rules.headers, context=context)
-        if subscribers:  # they run for what was handled, and that depends on its outputs too
-            rules.check(returned)
+        with _call(message, handlers, rules) as call:
+            with interrupted_after(rules.timeout):
+                result = handlers.run(message)
+                parent = None if call is None else call.traceparent
+                returned = outgoing_rows(
+                    result, message, headers=rules.headers, context=context, parent=parent
+                )
+            if call is not None and isinstance(result, Reply) and result.exception:
+                call.failed(result.exception)
+            if subscribers:  # they run for what was handled, and that depends on its outputs too
+                rules.check(returned)
     except (Exception, SystemExit, HandlerTimeoutError) as error:  # noqa: BLE001 (whatever a handler raises)
         admission.failed(row)
         return rules.policy.failed(message.attempts, Failure.of(error)), []
@@ -120,6 +131,13 @@ def _run(row: int, rows: Rows, handlers: Handlers, admission: Admission, rules: 
         returned += notified(subscriber, rows.message(row), context, rules)
     admission.handled(row, returned)
     return acked(message.attempts), returned
+
+
+def _call(message: Message, handlers: Handlers, rules: Rules) -> AbstractContextManager[Call | None]:
+    """The span of the handler; None where it has none."""
+    if rules.spans is None or not handlers.calls(message.job):
+        return nullcontext()
+    return rules.spans.process(message, rules.batch_span)
 
 
 def _waiting(row: int, rows: Rows, verdict: Verdict, reason: str, rules: Rules) -> Verdict:

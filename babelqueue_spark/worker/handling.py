@@ -10,7 +10,7 @@ import logging
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -22,6 +22,7 @@ from babelqueue_spark.message_log import message_log
 from babelqueue_spark.options import Options, resolved_config
 from babelqueue_spark.publishing import publish
 from babelqueue_spark.rows.ids import IdSource
+from babelqueue_spark.tracing import Send, Tracing
 from babelqueue_spark.worker.admission import Admission, RecordedAdmission
 from babelqueue_spark.worker.counts import PUBLISHED
 from babelqueue_spark.worker.deciding import Decisions, decide
@@ -34,13 +35,23 @@ from babelqueue_spark.worker.routes import Routes
 from babelqueue_spark.worker.rows import Rows
 from babelqueue_spark.worker.rules import Rules
 from babelqueue_spark.worker.running import FinishedDataFrameHandler, Handlers, MessageHandlers
+from babelqueue_spark.worker.traced import links_of, sends_of
 
 logger = logging.getLogger(__name__)
 
 COUNTS = pa.schema(
-    [("job", pa.string()), ("outcome", pa.string()), ("reason", pa.string()), ("messages", pa.int64())]
+    [
+        ("job", pa.string()),
+        ("outcome", pa.string()),
+        ("reason", pa.string()),
+        ("messages", pa.int64()),
+        ("links", pa.list_(pa.string())),
+    ]
 )
-"""What a task returns. The outcome `published` counts what handlers and subscribers returned, by its URN."""
+"""What a task returns. The outcome `published` counts what handlers and subscribers returned, by its URN.
+
+`links`, in the first row and with tracing only: contexts of messages.
+"""
 
 
 Batches = Iterator[pa.RecordBatch]
@@ -62,6 +73,8 @@ class Work:
         message_log: folder for a line a message; None = none.
         context: keys of `meta` that outputs take over.
         failure_queue: where failures of subscribers go.
+        tracing: where spans go; None = there are none.
+        batch_span: the `traceparent` of the batch.
     """
 
     options: Options
@@ -76,6 +89,8 @@ class Work:
     context: Sequence[str] = ()
     failure_queue: str | None = None
     journal_config: Mapping[str, str] = field(default_factory=dict, repr=False)
+    tracing: Tracing | None = None
+    batch_span: str | None = None
 
     def outbox(self) -> Outbox:
         """The outbox of this batch."""
@@ -139,14 +154,16 @@ class Partition:
         self._outbox = work.outbox()
         self._owner = fingerprint([f"{work.run} {work.batch} {self._place}".encode()])
         self._binding = work.options.binding()
+        self._spans = None if work.tracing is None else work.tracing.spans(self._binding.name)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._binding.close()
-        if self._work.store is not None:
-            self._work.store.close()
+        with self._spans or nullcontext():
+            self._binding.close()
+            if self._work.store is not None:
+                self._work.store.close()
 
     def handle(self, handlers: Handlers) -> pa.RecordBatch:
         """Run message handlers, claiming as they go on, and settle; returns `COUNTS`."""
@@ -181,13 +198,17 @@ class Partition:
         keys = IdSource(entry.notes["writer"], f"{self._work.run} {self._place}")
         replies = entry.notes.get("replies", ())
         for queue, messages in by_target(entry.messages, self._work.options, self._binding).items():
-            self._publish(queue, messages, keys, replies=queue in replies)
+            sends = [send for send in entry.notes.get("sends", ()) if send["queue"] == queue]
+            self._publish(queue, messages, keys, sends, replies=queue in replies)
         return pa.RecordBatch.from_pylist(entry.notes["counts"], COUNTS)
 
-    def _publish(self, queue: str, messages: pa.RecordBatch, keys: IdSource, *, replies: bool) -> None:
+    def _publish(
+        self, queue: str, messages: pa.RecordBatch, keys: IdSource, sends: Sequence[Send], *, replies: bool
+    ) -> None:
         """Publish to one queue; replies hold up nothing, as who asks may name a queue that is not there."""
         try:
-            publish(self._binding, queue, messages, keys=keys)
+            with nullcontext() if self._spans is None else self._spans.sending(sends):
+                publish(self._binding, queue, messages, keys=keys)
         except BabelQueueError as error:
             if not replies or isinstance(error, BrokerUnreachableError):
                 raise
@@ -203,10 +224,17 @@ class Partition:
         for row in failures:
             admission.revoke(row)
         decisions = decisions.with_failures(self._verdicts(failures))
+        traces: dict[str, Any] = {}
+        if self._spans is not None:
+            outputs, traces["sends"] = sends_of(decisions.outputs, outputs, options, binding)
         messages = outgoing_messages(rows, decisions, outputs, options, binding)
         self._log(decisions, messages)
+        counts = _counts(rows, decisions)
+        if self._spans is not None:
+            counts[0]["links"] = links_of(rows, self._spans)
         notes = {
-            "counts": _counts(rows, decisions),
+            **traces,
+            "counts": counts,
             "failed": admission.to_release(),
             "writer": writer,
             "replies": decisions.reply_queues(by_target(messages, options, binding)),
@@ -222,6 +250,8 @@ class Partition:
             check=lambda outputs: check_outputs(outputs, self._work.options, self._binding),
             context=self._work.context,
             failure_queue=self._work.failure_queue,
+            spans=self._spans,
+            batch_span=self._work.batch_span,
         )
 
     def _verdicts(self, failures: Mapping[int, Exception]) -> dict[int, Verdict]:
@@ -254,4 +284,7 @@ def _counts(rows: Rows, decisions: Decisions) -> list[dict[str, Any]]:
         for job, verdict in zip(rows.jobs, decisions.verdicts, strict=True)
     )
     counts.update((output.columns["job"], PUBLISHED, None) for output in decisions.outputs)
-    return [dict(zip(COUNTS.names, (*key, count), strict=True)) for key, count in counts.items()]
+    return [
+        {"job": job, "outcome": outcome, "reason": reason, "messages": count}
+        for (job, outcome, reason), count in counts.items()
+    ]

@@ -151,7 +151,13 @@ class Outgoing:
 
 @dataclass(frozen=True, kw_only=True)
 class Reply(Outgoing):
-    """The answer to a request; nobody misses it where its queue is gone."""
+    """The answer to a request; nobody misses it where its queue is gone.
+
+    Attributes:
+        exception: class of what the responder raised.
+    """
+
+    exception: str | None = None
 
 
 def _check_text(name: str, text: Any) -> None:
@@ -170,7 +176,9 @@ Context = Callable[[], Mapping[str, str]]
 """Gives the keys of `meta` that a message takes over, with their values as JSON text."""
 
 
-def outgoing_rows(result: Any, message: Message, *, headers: bool, context: Context) -> list[dict[str, Any]]:
+def outgoing_rows(
+    result: Any, message: Message, *, headers: bool, context: Context, parent: str | None = None
+) -> list[dict[str, Any]]:
     """What a handler returned, as rows of a write, of JSON's types: an idempotency store keeps them.
 
     Args:
@@ -178,6 +186,7 @@ def outgoing_rows(result: Any, message: Message, *, headers: bool, context: Cont
         message: the message that was handled.
         headers: whether the broker keeps any.
         context: of the message that was handled.
+        parent: the `traceparent` of the span that handled it; None = tracing is off.
 
     Raises:
         BabelQueueError, TypeError, ValueError: it returned something else, or data that is no JSON.
@@ -189,10 +198,10 @@ def outgoing_rows(result: Any, message: Message, *, headers: bool, context: Cont
         raise BabelQueueError(
             f"a handler returns nothing, or Outgoing messages, but this is of type {type(result).__name__}"
         )
-    return [{**_row(each, message, headers=headers), "extra": dict(context())} for each in found]
+    return [{**_row(each, message, headers, parent), "extra": dict(context())} for each in found]
 
 
-def _row(outgoing: Any, message: Message, *, headers: bool) -> dict[str, Any]:
+def _row(outgoing: Any, message: Message, headers: bool, parent: str | None) -> dict[str, Any]:
     if not isinstance(outgoing, Outgoing):
         raise BabelQueueError(
             f"a handler returns Outgoing messages, but this is of type {type(outgoing).__name__}"
@@ -200,7 +209,8 @@ def _row(outgoing: Any, message: Message, *, headers: bool) -> dict[str, Any]:
     is_reply = isinstance(outgoing, Reply)
     carried: dict[str, str] = {}
     if headers:
-        carried |= {name: message.headers[name] for name in _TRACE_HEADERS if name in message.headers}
+        names = _TRACE_HEADERS if parent is None else _TRACE_HEADERS[1:]
+        carried |= {name: message.headers[name] for name in names if name in message.headers}
     if headers and is_reply and message.id:
         carried[CORRELATION_HEADER] = message.id
     data = json.dumps(outgoing.data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -214,4 +224,5 @@ def _row(outgoing: Any, message: Message, *, headers: bool) -> dict[str, Any]:
         "key": outgoing.key,
         "delay": outgoing.delay,
         "reply": is_reply,
+        "parent": parent,
     }

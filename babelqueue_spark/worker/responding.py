@@ -32,14 +32,14 @@ class Responder:
         if queue is None or len(queue.encode("utf-8", "replace")) > _LONGEST_QUEUE:
             raise Reject(NO_REPLY_TO, "neither the header 'reply-to' nor meta.reply_to names a queue")
         try:
-            job, data = f"{message.job}:reply", _checked(self._run(message, *shared))
+            data = _checked(self._run(message, *shared))
         except Retry:
             raise
         except (Exception, SystemExit, HandlerTimeoutError) as error:  # noqa: BLE001 (whatever it raises)
             failure = Failure.of(error)
-            job = REQUEST_FAILED
             data = {"reason": failure.reason, "error": failure.error, "exception": failure.exception}
-        return Reply(job=job, data=data, queue=queue)
+            return Reply(job=REQUEST_FAILED, data=data, queue=queue, exception=failure.exception)
+        return Reply(job=f"{message.job}:reply", data=data, queue=queue)
 
 
 def _checked(data: Any) -> Mapping[str, Any]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from babelqueue_spark.worker.outcomes import Policy
+
+if TYPE_CHECKING:
+    from babelqueue_spark.tracing.spans import Spans
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +24,8 @@ class Rules:
         check: raises `BabelQueueError` for outputs that cannot be published.
         context: keys of `meta` that outputs take over from the message that was handled.
         failure_queue: where `execution_failed` goes.
+        spans: of handlers; None = tracing is off.
+        batch_span: the `traceparent` of the batch.
     """
 
     policy: Policy
@@ -30,3 +35,5 @@ class Rules:
     check: Callable[[Sequence[dict[str, Any]]], None]
     context: Sequence[str] = ()
     failure_queue: str | None = None
+    spans: Spans | None = None
+    batch_span: str | None = None

@@ -18,6 +18,9 @@ class Handlers(Protocol):
     def has(self, job: str) -> bool:
         """Tell whether a URN has a handler, or a subscriber at least; opens nothing."""
 
+    def calls(self, job: str) -> bool:
+        """Tell whether `run` calls a user's function here."""
+
     def open(self, job: str) -> bool:
         """Open what the handler of a URN shares in this partition; False where nothing was left to open."""
 
@@ -45,6 +48,9 @@ class MessageHandlers:
     def has(self, job: str) -> bool:
         return self._of(job) is not None or bool(self.subscribers(job))
 
+    def calls(self, job: str) -> bool:
+        return self._of(job) is not None
+
     def open(self, job: str) -> bool:
         handler = self._of(job)
         if handler is None or handler.partition_setup is None or handler.pattern in self._resources:
@@ -71,6 +77,10 @@ class FinishedDataFrameHandler:
     def has(self, job: str) -> bool:
         del job
         return True
+
+    def calls(self, job: str) -> bool:
+        del job
+        return False
 
     def open(self, job: str) -> bool:
         del job

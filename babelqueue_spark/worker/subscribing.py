@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.worker.events import log_subscriber_failed
@@ -21,6 +22,9 @@ from babelqueue_spark.worker.routes import Subscriber
 from babelqueue_spark.worker.rules import Rules
 from babelqueue_spark.worker.timeouts import interrupted_after
 
+if TYPE_CHECKING:
+    from babelqueue_spark.tracing.spans import Call
+
 LONGEST_ERROR = 2_048
 """Characters of its `error`."""
 LONGEST_STACK_TRACE = 16_384
@@ -33,24 +37,37 @@ def notified(
     subscriber: Subscriber, message: Message, context: Context, rules: Rules
 ) -> list[dict[str, Any]]:
     """Run a subscriber; what it returned as rows of a write, or `execution_failed` where it raised."""
+    parent = None
     try:
-        with interrupted_after(rules.timeout):
-            returned = outgoing_rows(subscriber.run(message), message, headers=rules.headers, context=context)
-        rules.check(returned)
+        with _call(subscriber, message, rules) as call:
+            parent = None if call is None else call.traceparent
+            with interrupted_after(rules.timeout):
+                returned = outgoing_rows(
+                    subscriber.run(message), message, headers=rules.headers, context=context, parent=parent
+                )
+            rules.check(returned)
     except (Exception, SystemExit, HandlerTimeoutError) as error:  # noqa: BLE001 (whatever it raises)
         log_subscriber_failed(message, subscriber.name, shortened(str(error)), type(error).__name__)
-        return _execution_failed(subscriber, error, message, context, rules)
+        described = _described(subscriber, error, message)
+        return _execution_failed(described, message, context, rules, parent)
     return returned
 
 
+def _call(subscriber: Subscriber, message: Message, rules: Rules) -> AbstractContextManager[Call | None]:
+    """The span of the subscriber; None where tracing is off."""
+    if rules.spans is None:
+        return nullcontext()
+    return rules.spans.process(message, rules.batch_span, subscriber.name)
+
+
 def _execution_failed(
-    subscriber: Subscriber, error: BaseException, message: Message, context: Context, rules: Rules
+    described: dict[str, Any], message: Message, context: Context, rules: Rules, parent: str | None
 ) -> list[dict[str, Any]]:
     """The row of the failure, without its longest parts where the broker cannot carry them."""
     found: list[dict[str, Any]] = []
-    for data, kept in _attempts(_described(subscriber, error, message), context):
+    for data, kept in _attempts(described, context):
         event = Outgoing(job=EXECUTION_FAILED, data=data, queue=rules.failure_queue)
-        found = outgoing_rows(event, message, headers=rules.headers, context=kept)
+        found = outgoing_rows(event, message, headers=rules.headers, context=kept, parent=parent)
         try:
             rules.check(found)
         except BabelQueueError:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
-from typing import Any, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -20,6 +21,7 @@ from babelqueue_spark.functions import decode, violation
 from babelqueue_spark.options import journal_config, resolved_config, write_options
 from babelqueue_spark.packages import require
 from babelqueue_spark.rows.reading import SCHEMA
+from babelqueue_spark.tracing.setting import Source, Tracing
 from babelqueue_spark.worker.arguments import (
     checked_context,
     checked_policy,
@@ -46,6 +48,9 @@ from babelqueue_spark.worker.routes import (
 from babelqueue_spark.worker.rows import VERSION_HEADERS
 from babelqueue_spark.worker.timeouts import StuckHandlerError, with_jobs_cancelled_after
 
+if TYPE_CHECKING:
+    from babelqueue_spark.tracing.spans import Batch
+
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 _INPUT = [
@@ -67,6 +72,7 @@ _STOPPED = (
     *("OPERATION_CANCELED", "INVALID_HANDLE", "StatusCode.UNAVAILABLE"),  # over Spark Connect
 )
 _COUNTS = "job STRING, outcome STRING, reason STRING, messages BIGINT"
+_RETURNED = f"{_COUNTS}, links ARRAY<STRING>"
 
 
 class Worker:
@@ -101,11 +107,15 @@ class Worker:
         context: keys of `meta` that messages take over from the message that they follow from.
         failure_queue: where `execution_failed` goes, the message about a subscriber that raised; needed by
             subscribers only.
+        tracing: a function that returns a `TracerProvider` of OpenTelemetry, called once in each process of
+            Python; or its name, as `module:function`; or `environment`; None = what the option `tracing`
+            says, else no spans.
         frame_timeout: former name of `dataframe_timeout`, for this release.
         exchange: former name of `message_log`, for this release.
 
     Raises:
         OptionError: an option or argument is invalid.
+        MissingPackageError: a package is missing that they need.
     """
 
     def __init__(
@@ -126,6 +136,7 @@ class Worker:
         message_log: str | None = None,
         context: Sequence[str] = (),
         failure_queue: str | None = None,
+        tracing: Source | None = None,
         frame_timeout: float | None = None,
         exchange: str | None = None,
     ) -> None:
@@ -153,6 +164,7 @@ class Worker:
         self._message_log = message_log or self._options.message_log
         self._context = checked_context(context)
         self._failure_queue = failure_queue
+        self._tracing = self._options.tracing if tracing is None else Tracing.of(tracing)
         self._routes = Routes()
         self._probed = False
         self.counts = Counts()
@@ -270,21 +282,26 @@ class Worker:
         `frame` has the columns of a read, `data` as text. It may be filtered, but not shuffled: a batch that
         is repeated after a crash finds its decisions by the rows of each partition.
         """
-        work = self._work(query_id(frame.sparkSession, self._checkpoint, self._journal_config), batch_id)
-        work.outbox().begin()
-        self._finish(batch_id, self._handled(frame, work))
+        run = query_id(frame.sparkSession, self._checkpoint, self._journal_config)
+        with self._batch_span(run, batch_id) as span:
+            work = self._work(run, batch_id, span)
+            work.outbox().begin()
+            counts = self._handled(frame, work, span)
+        self._finish(batch_id, counts)
 
     def run(self, frame: DataFrame) -> Counts:
         """Handle the rows of a DataFrame that is no stream, once; returns the counters.
 
         Nothing is removed from a queue: a batch read of the connector only browses one.
         """
-        work = self._work(uuid.uuid4().hex, 0)
-        work.outbox().begin()
-        try:
-            counts = self._handled(frame, work)
-        finally:
-            work.outbox().end()
+        run = uuid.uuid4().hex
+        with self._batch_span(run, 0) as span:
+            work = self._work(run, 0, span)
+            work.outbox().begin()
+            try:
+                counts = self._handled(frame, work, span)
+            finally:
+                work.outbox().end()
         self._finish(0, counts)
         return counts
 
@@ -292,7 +309,12 @@ class Worker:
         """Make a DataFrame of the counters so far: job, outcome, reason, messages."""
         return spark.createDataFrame(self.counts.rows(), _COUNTS)
 
-    def _work(self, run: str, batch: int) -> Work:
+    def _batch_span(self, run: str, batch: int) -> AbstractContextManager[Batch | None]:
+        if self._tracing is None:
+            return nullcontext()
+        return self._tracing.spans(self._options.broker).batch(run, batch)
+
+    def _work(self, run: str, batch: int, span: Batch | None) -> Work:
         if not self._probed:
             Outbox(self._journal, run, batch, resolved_config(self._journal_config)).probe()
             self._check_retries()
@@ -310,6 +332,8 @@ class Worker:
             context=self._context,
             failure_queue=self._failure_queue,
             journal_config=self._journal_config,
+            tracing=self._tracing,
+            batch_span=None if span is None else span.traceparent,
         )
 
     def _check_retries(self) -> None:
@@ -318,24 +342,33 @@ class Worker:
             with self._options.binding() as binding:
                 binding.retry_delay(",".join(self._options.queue) or "*", 0, 0)
 
-    def _handled(self, frame: DataFrame, work: Work) -> Counts:
+    def _handled(self, frame: DataFrame, work: Work, span: Batch | None) -> Counts:
+        returned = self._returned(frame, work)
+        counts = Counts()
+        counts.add(returned)
+        if span is not None:
+            span.count(counts.read)
+            span.link(chain.from_iterable(row.links or () for row in returned))
+        return counts
+
+    def _returned(self, frame: DataFrame, work: Work) -> list[Any]:
+        """Handle the rows; returns what all tasks returned."""
         _check_columns(frame.schema)
         frame = _judged(frame, self._catalog)
-        counts = Counts()
         if not self._routes.dataframe_handlers():
-            counts.add(_run(frame, handle(work)))
-            return counts
+            return _run(frame, handle(work))
         frame = frame.persist()
+        returned: list[Any] = []
         try:
             left = F.lit(True)
             for handler, urns in self._dataframe_handlers(frame):
                 its = _acceptable() & F.col("job").isin(urns)
-                counts.add(self._handled_as_dataframe(handler, frame.where(its), work))
+                returned += self._handled_as_dataframe(handler, frame.where(its), work)
                 left &= ~its
-            counts.add(_run(frame.where(left), handle(work)))
+            returned += _run(frame.where(left), handle(work))
         finally:
             frame.unpersist()
-        return counts
+        return returned
 
     def _dataframe_handlers(self, frame: DataFrame) -> list[tuple[DataFrameHandler, list[str]]]:
         """The DataFrame handlers that have rows, with the URNs of them."""
@@ -361,9 +394,12 @@ class Worker:
     def _outcome(self, handler: DataFrameHandler, frame: DataFrame, work: Work) -> Failure | None:
         """Run a handler once; returns what it raised, if anything."""
         try:
-            with_jobs_cancelled_after(
-                self._dataframe_timeout, frame.sparkSession, lambda: self._run_on_driver(handler, frame, work)
-            )
+            with self._handler_span(handler):
+                with_jobs_cancelled_after(
+                    self._dataframe_timeout,
+                    frame.sparkSession,
+                    lambda: self._run_on_driver(handler, frame, work),
+                )
         except StuckHandlerError:
             raise
         except (Exception, SystemExit, HandlerTimeoutError) as error:
@@ -372,6 +408,11 @@ class Worker:
             return Failure.of(error)
         return None
 
+    def _handler_span(self, handler: DataFrameHandler) -> AbstractContextManager[None]:
+        if self._tracing is None:
+            return nullcontext()
+        return self._tracing.spans(self._options.broker).dataframe_handler(handler.pattern)
+
     def _run_on_driver(self, handler: DataFrameHandler, frame: DataFrame, work: Work) -> None:
         if handler.data_schema is not None:
             typed = decode("body", handler.data_schema, allow_empty_list_data=True)["data"]
@@ -379,6 +420,8 @@ class Worker:
         returned = handler.run(frame, work.batch)
         if isinstance(returned, DataFrame):
             own = {**self._given, "txnAppId": work.run, "txnVersion": str(work.batch)}
+            if self._tracing is not None and isinstance(self._tracing.source, str):
+                own["tracing"] = self._tracing.source
             returned.write.format("babelqueue").options(**own).mode("append").save()
         elif returned is not None:
             raise TypeError(
@@ -419,7 +462,7 @@ def _was_stopped(error: BaseException) -> bool:
 
 
 def _run(frame: DataFrame, task: Task) -> list[Any]:
-    return frame.selectExpr(*_INPUT).mapInArrow(task, _COUNTS).collect()
+    return frame.selectExpr(*_INPUT).mapInArrow(task, _RETURNED).collect()
 
 
 def _admitted(frame: DataFrame, task: Task) -> DataFrame:

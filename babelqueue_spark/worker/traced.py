@@ -1,0 +1,53 @@
+"""The spans of a worker: of each handler that runs, of what it returned, and of the batch."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from babelqueue_spark.bindings import BaseBinding
+from babelqueue_spark.options import Options
+from babelqueue_spark.tracing import Send, with_traceparents
+from babelqueue_spark.worker.deciding import Output
+from babelqueue_spark.worker.rows import Rows
+
+if TYPE_CHECKING:
+    from babelqueue_spark.tracing.spans import Spans
+
+_LINKS = 32
+"""Links of the batch to messages of one partition."""
+
+
+def sends_of(
+    outputs: Sequence[Output], encoded: Sequence[pa.RecordBatch], options: Options, binding: BaseBinding
+) -> tuple[list[pa.RecordBatch], list[Send]]:
+    """Give what handlers returned the `traceparent` of the span that is to send it, a child of the handler's.
+
+    Args:
+        outputs: what handlers returned.
+        encoded: the same as messages, in the order of each queue.
+        options: the queue of those that name none.
+        binding: whether the broker keeps headers.
+    """
+    parents: dict[str, deque[str | None]] = defaultdict(deque)
+    for output in outputs:
+        queue = output.columns["queue"] or options.queue[0]
+        parents[queue].append(output.columns.get("parent"))
+    found: list[pa.RecordBatch] = []
+    sends: list[Send] = []
+    for messages in encoded:
+        queue = messages.column("queue")[0].as_py()
+        its = [parents[queue].popleft() for _ in range(len(messages))]
+        traced, more = with_traceparents(messages, queue, headers=binding.capabilities.headers, parents=its)
+        found.append(traced)
+        sends += more
+    return found, sends
+
+
+def links_of(rows: Rows, spans: Spans) -> list[str]:
+    """The contexts in which the first messages of a partition were sent."""
+    found = (spans.context_of(rows.message(row)) for row in range(min(len(rows), _LINKS)))
+    return [context for context in found if context]

@@ -1,0 +1,59 @@
+"""The trace contexts of messages, compared with those of the published SDK."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from babelqueue import otel
+from opentelemetry.trace import get_current_span
+
+from babelqueue_spark.bindings.batches import outgoing
+from babelqueue_spark.tracing import with_traceparents
+from babelqueue_spark.tracing.contexts import derived, sent, span_id_of, trace_id_of
+from tests.streams import envelope
+
+TRACE_IDS = [
+    str(uuid.uuid4()),
+    uuid.uuid4().hex.upper(),
+    str(uuid.UUID(int=0)),
+    "trace-1",
+    "größe",
+    "z" * 32,
+    "12 34 56 78 90 12 34 56 78 90 12",
+    "-",
+]
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+@pytest.mark.parametrize("trace_id", TRACE_IDS)
+def test_a_trace_id_stands_for_the_context_that_the_sdk_derives(trace_id: str) -> None:
+    theirs = get_current_span(otel._parent_context(trace_id)).get_span_context()
+    assert (trace_id_of(trace_id), span_id_of(trace_id)) == (theirs.trace_id, theirs.span_id)
+    assert derived(trace_id) == f"00-{theirs.trace_id:032x}-{theirs.span_id:016x}-01"
+
+
+def test_a_message_sent_again_has_the_same_context() -> None:
+    assert sent(PARENT, "a", "1") == sent(PARENT, "a", "1")
+    others = {sent(PARENT, queue, message_id) for queue in "ab" for message_id in "12"}
+    assert len(others) == 4
+    assert all(each.startswith(PARENT[:36]) and each.endswith("-01") for each in others)
+    assert sent(PARENT[:-1] + "0", "a", "1").endswith("-00")
+
+
+def test_messages_keep_the_context_that_they_have() -> None:
+    bodies = [envelope(n, trace_id=f"trace-{n}") for n in range(3)] + [b"{"]
+    headers = [None, {"traceparent": PARENT, "x": "y"}, {"x": "y"}, None]
+    messages = outgoing(4, body=bodies, headers=[each and list(each.items()) for each in headers])
+    traced, sends = with_traceparents(messages, "orders", headers=True)
+    found = [dict(each or ()) for each in traced.column("headers").to_pylist()]
+    assert found == [
+        {"traceparent": sends[0]["traceparent"]},
+        headers[1],
+        {"x": "y", "traceparent": sends[1]["traceparent"]},
+        {},
+    ]
+    assert [send["parent"] for send in sends] == [derived("trace-0"), derived("trace-2")]
+    assert traced.drop_columns(["headers"]) == messages.drop_columns(["headers"])
+    without, same = with_traceparents(messages, "orders", headers=False)
+    assert (without, same) == (messages, sends)
