@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-import sys
-import uuid
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from babelqueue import BabelQueue, otel
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import get_current_span
+from pyspark.errors import StreamingQueryException
 
 from babelqueue_spark.worker import Message, Outgoing, Worker
 from tests.streams import run, stream
@@ -168,7 +168,7 @@ def test_a_trace_leads_from_the_sdk_through_the_worker_to_the_reply(
     }
 
     # The retry comes below the same span of the SDK, with its attempt.
-    run(stream(spark, url, queue, tmp_path, numPartitions="1"), tmp_path, worker)
+    worker.run(spark.read.format("babelqueue").options(url=url, queue=queue).load())
     _, again = [span for span in spans_in(file) if span["parent_id"] == names(begun["raises"].context)[1]]
     assert again["attributes"]["messaging.babelqueue.attempts"] == 1
     made = Path(f"{file}.made").read_text().split()
@@ -179,19 +179,27 @@ def test_a_trace_leads_from_the_sdk_through_the_worker_to_the_reply(
 REPLIES = ["urn:babel:orders:charged", "urn:babel:orders:total:reply", "urn:babel:worker:request_failed"]
 
 
-def test_without_tracing_nothing_is_imported_and_nothing_is_said(
-    spark: Any, redis_server: Any, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_is_published_after_a_failure_goes_in_the_span_that_was_decided(
+    spark: Any, redis_server: Any, queue: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(spark.sparkContext.environment, "FRESH_WORKERS", uuid.uuid4().hex)
-    url = redis_server.url
-    BabelQueue(url, queue=queue).publish("urn:babel:orders:created", {})
-    worker = worker_for(url, tmp_path)
-
-    @worker.handler("*")
-    def imported(message: Message) -> Outgoing:
-        found = sorted(name for name in sys.modules if name.partition(".")[0] == "opentelemetry")
-        return Outgoing(job="urn:x", data={"imported": found}, queue=f"{queue}-out")
-
-    worker.run(spark.read.format("babelqueue").options(url=url, queue=queue).load())
-    [row] = spark.read.format("babelqueue").options(url=url, queue=f"{queue}-out").load().collect()
-    assert (row.data, row.headers) == ('{"imported":[]}', {})
+    url, out, file = redis_server.url, f"{queue}-out", tmp_path / "spans"
+    Sdk(url, queue).publish("urn:babel:orders:created", {"to": out})
+    worker = worker_for(url, tmp_path, tracing=partial(to_file, str(file)))
+    worker.handler("urn:babel:orders:created")(forward)
+    with redis.Redis.from_url(url) as client:
+        client.set(out, "no list")
+        with pytest.raises(StreamingQueryException):
+            run(stream(spark, url, queue, tmp_path), tmp_path, worker)
+        client.delete(out)
+    run(stream(spark, url, queue, tmp_path), tmp_path, worker)
+    [row] = spark.read.format("babelqueue").options(url=url, queue=out).load().collect()
+    *failed, sent = [span for span in spans_in(file) if span["name"] == f"send {out}"]
+    trace, span = (sent["context"][name].removeprefix("0x") for name in ("trace_id", "span_id"))
+    assert row.headers["traceparent"].startswith(f"00-{trace}-{span}-")
+    assert failed
+    assert {str(span["context"]) for span in failed} == {str(sent["context"])}
+    assert all("error.type" in span["attributes"] for span in failed)
+    assert "error.type" not in sent["attributes"]
+    assert len([span for span in spans_in(file) if span["name"] == f"process {queue}"]) == 1
+    batches = [span for span in spans_in(file) if span["name"] == "foreachBatch"]
+    assert [span["attributes"].get("error.type") is None for span in batches] == [False, True]
