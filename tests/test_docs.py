@@ -35,11 +35,13 @@ from tests.programs import run
 from tests.servers.jars import jars
 from tests.servers.kafka import SPARK_KAFKA, KafkaServer
 from tests.streams import envelope, publish
+from tests.tracing.collector import collector
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(ROOT.glob("docs/**/*.md"))
 WITH_CODE = [page for page in [ROOT / "README.md", *PAGES] if "```python" in page.read_text()]
 REDIS = "redis://localhost:6379/0"
+COLLECTOR = "http://localhost:4318"
 NOT_HERE = {
     "needs a Databricks workspace",
     "needs a scheduler",  # `test_orchestrators.py` has it
@@ -92,11 +94,19 @@ def redis_url(redis_server: Any) -> Iterator[str]:
         client.flushdb()
 
 
+@pytest.fixture(scope="module")
+def collector_url() -> Iterator[str]:
+    with collector() as server:
+        yield server.url
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
-def test_code_runs(page: Path, spark: Any, redis_url: str, tmp_path: Path) -> None:
+def test_code_runs(page: Path, spark: Any, redis_url: str, collector_url: str, tmp_path: Path) -> None:
     """Block after block of a page, in one namespace; what cannot run here is marked with what it needs."""
-    evaluator = InPlaceOf({REDIS: redis_url, "/tmp/": f"{tmp_path}/", "/mnt/": f"{tmp_path}/"})
+    evaluator = InPlaceOf(
+        {REDIS: redis_url, COLLECTOR: collector_url, "/tmp/": f"{tmp_path}/", "/mnt/": f"{tmp_path}/"}
+    )
     sybil = Sybil(
         [CodeBlockParser("python", evaluator), CodeBlockParser("invisible-code", evaluator), SkipParser()]
     )

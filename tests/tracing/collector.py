@@ -21,10 +21,14 @@ class Collector(ThreadingHTTPServer):
         """What came so far, in OpenTelemetry's own form."""
 
     @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    @property
     def variables(self) -> dict[str, str]:
         """What a process needs to export its spans here."""
         return {
-            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self.server_port}",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": self.url,
             "OTEL_BSP_SCHEDULE_DELAY": "3600000",
         }
 
