@@ -35,7 +35,7 @@ from babelqueue_spark.worker.routes import Routes
 from babelqueue_spark.worker.rows import Rows
 from babelqueue_spark.worker.rules import Rules
 from babelqueue_spark.worker.running import FinishedDataFrameHandler, Handlers, MessageHandlers
-from babelqueue_spark.worker.traced import links_of, sends_of
+from babelqueue_spark.worker.traced import by_queue, links_of, sends_of
 
 logger = logging.getLogger(__name__)
 
@@ -197,9 +197,9 @@ class Partition:
             self._work.store.release(entry.notes["failed"], self._owner)
         keys = IdSource(entry.notes["writer"], f"{self._work.run} {self._place}")
         replies = entry.notes.get("replies", ())
+        sends = by_queue(entry.notes.get("sends", ()))
         for queue, messages in by_target(entry.messages, self._work.options, self._binding).items():
-            sends = [send for send in entry.notes.get("sends", ()) if send["queue"] == queue]
-            self._publish(queue, messages, keys, sends, replies=queue in replies)
+            self._publish(queue, messages, keys, sends[queue], replies=queue in replies)
         return pa.RecordBatch.from_pylist(entry.notes["counts"], COUNTS)
 
     def _publish(

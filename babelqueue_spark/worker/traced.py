@@ -1,9 +1,9 @@
-"""The spans of a worker: of each handler that runs, of what it returned, and of the batch."""
+"""What the spans of a partition need: which messages go out, and which came."""
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -45,6 +45,14 @@ def sends_of(
         found.append(traced)
         sends += more
     return found, sends
+
+
+def by_queue(sends: Iterable[Send]) -> defaultdict[str, list[Send]]:
+    """Group spans by the queue that their messages go to."""
+    found: defaultdict[str, list[Send]] = defaultdict(list)
+    for send in sends:
+        found[send["queue"]].append(send)
+    return found
 
 
 def links_of(rows: Rows, spans: Spans) -> list[str]:

@@ -6,11 +6,15 @@ import uuid
 
 import pytest
 from babelqueue import otel
+from babelqueue.headers import _headers_scope
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import get_current_span
 
 from babelqueue_spark.bindings.batches import outgoing
-from babelqueue_spark.tracing import with_traceparents
+from babelqueue_spark.tracing import Tracing, with_traceparents
 from babelqueue_spark.tracing.contexts import derived, sent, span_id_of, trace_id_of
+from babelqueue_spark.worker import Message
 from tests.streams import envelope
 
 TRACE_IDS = [
@@ -24,6 +28,22 @@ TRACE_IDS = [
     "-",
 ]
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+TRACEPARENTS = [
+    None,
+    "",
+    "00-ab-cd-01",
+    PARENT,
+    f" {PARENT} ",
+    PARENT.upper(),
+    PARENT[:-2] + "00",
+    PARENT[:-2] + "03",
+    f"ff{PARENT[2:]}",
+    f"01{PARENT[2:]}",
+    f"{PARENT}-more",
+    f"01{PARENT[2:]}-more",
+    f"00-{'0' * 32}-00f067aa0ba902b7-01",
+    f"00-4bf92f3577b34da6a3ce929d0e0e4736-{'0' * 16}-01",
+]
 
 
 @pytest.mark.parametrize("trace_id", TRACE_IDS)
@@ -31,6 +51,27 @@ def test_a_trace_id_stands_for_the_context_that_the_sdk_derives(trace_id: str) -
     theirs = get_current_span(otel._parent_context(trace_id)).get_span_context()
     assert (trace_id_of(trace_id), span_id_of(trace_id)) == (theirs.trace_id, theirs.span_id)
     assert derived(trace_id) == f"00-{theirs.trace_id:032x}-{theirs.span_id:016x}-01"
+
+
+@pytest.mark.parametrize("trace_id", ["", "trace-1"])
+@pytest.mark.parametrize("tracestate", [None, "vendor=1", "no list"])
+@pytest.mark.parametrize("traceparent", TRACEPARENTS)
+def test_the_parent_is_that_of_the_sdk(
+    traceparent: str | None, tracestate: str | None, trace_id: str
+) -> None:
+    named = {"traceparent": traceparent, "tracestate": tracestate, "other": "1"}
+    sent_with = {name: value for name, value in named.items() if value is not None}
+    spans = Tracing.of(lambda: TracerProvider(sampler=ALWAYS_ON)).spans("redis")
+    message = Message("urn:a", trace_id, None, 0, "orders", b"", sent_with, None)
+    with _headers_scope(sent_with):
+        theirs = otel._remote_parent_from_headers()
+    if theirs is None and trace_id:
+        theirs = otel._parent_context(trace_id)
+    with spans.process(message, None):
+        ours = get_current_span().parent  # type: ignore[attr-defined]
+    expected = None if theirs is None else get_current_span(theirs).get_span_context()
+    assert ours == expected
+    assert ours is None or ours.trace_state == expected.trace_state
 
 
 def test_a_message_sent_again_has_the_same_context() -> None:

@@ -93,6 +93,10 @@ def test_spans_have_the_names_of_the_conventions_and_the_ids_that_messages_name(
     with spans.batch("query", 7):
         pass
     assert kept.get_finished_spans()[-1].context.span_id != first.context.span_id
+    unsampled = {name: SEND[name][:-2] + "00" for name in ("parent", "traceparent")}
+    with spans.sending([{**SEND, **unsampled}]):
+        pass
+    assert len(kept.get_finished_spans()) == 3
 
 
 def test_messages_go_on_where_spans_cannot_be_exported(caplog: pytest.LogCaptureFixture) -> None:
