@@ -75,7 +75,7 @@ def total(message: Message) -> dict[str, Any]:
 
 
 def watch(message: Message) -> None:
-    """A subscriber."""
+    raise LookupError("nobody watches")
 
 
 def names(context: Any) -> tuple[str, str]:
@@ -103,7 +103,7 @@ def test_a_trace_leads_from_the_sdk_through_the_worker_to_the_reply(
         "raises": sdk.publish("urn:babel:cards:used", {"card": CARD}),
     }
     sdk.app.publish("urn:babel:orders:created", {"to": f"{out}-2"}, trace_id="trace-1")
-    worker = worker_for(url, tmp_path, tracing=partial(to_file, str(file)), failure_queue="failures")
+    worker = worker_for(url, tmp_path, tracing=partial(to_file, str(file)), failure_queue=f"{queue}-failures")
     worker.handler("urn:babel:orders:created")(forward)
     worker.handler("urn:babel:cards:used")(decline)
     worker.responder("urn:babel:orders:total")(total)
@@ -149,6 +149,8 @@ def test_a_trace_leads_from_the_sdk_through_the_worker_to_the_reply(
         key=lambda span: "messaging.babelqueue.subscriber" not in span["attributes"],
     )
     assert subscribed["attributes"]["messaging.babelqueue.subscriber"] == "watch"
+    assert subscribed["attributes"]["error.type"] == "LookupError"
+    one(spans, f"send {queue}-failures", subscribed["context"]["span_id"])
     assert handled["context"]["trace_id"] == subscribed["context"]["trace_id"] == names(derived)[0]
     send = one(spans, f"send {out}-2", handled["context"]["span_id"])
     assert (send["kind"], send["status"]) == ("SpanKind.PRODUCER", {"status_code": "UNSET"})
