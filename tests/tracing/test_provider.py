@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -59,11 +60,29 @@ def test_a_source_that_is_no_function() -> None:
         Tracing.of(7)  # type: ignore[arg-type]
 
 
-def test_an_exporter_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "exporter"),
+    [("OTEL_TRACES_EXPORTER", "zipkin", "zipkin"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json", "http/json")],
+)
+def test_an_exporter_that_is_not_installed(
+    name: str, value: str, exporter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("babelqueue_spark.tracing.provider._providers", {})
-    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "zipkin")
-    with pytest.raises(OptionError, match="needs the exporter 'zipkin': install the package that brings it"):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(OptionError, match=f"needs the exporter '{exporter}': install the package that"):
         Tracing.of("environment").spans("redis")
+
+
+def test_the_environment_names_the_exporter_and_the_service(tmp_path: Path) -> None:
+    program = (
+        "from babelqueue_spark.tracing import Tracing\n"
+        "with Tracing.of('environment').spans('redis') as spans, spans.batch('query', 7): pass"
+    )
+    variables = {"OTEL_TRACES_EXPORTER": "console,none", "OTEL_SERVICE_NAME": "billing"}
+    done = without([], program, tmp_path, **variables)
+    span = json.loads(done.stdout)
+    assert span["resource"]["attributes"]["service.name"] == "billing"
+    assert (span["name"], span["attributes"]["messaging.babelqueue.batch"]) == ("foreachBatch", 7)
 
 
 def test_spans_have_the_names_of_the_conventions_and_the_ids_that_messages_name() -> None:
