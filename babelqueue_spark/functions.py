@@ -28,6 +28,7 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType, StringType, Str
 
 from babelqueue_spark import envelope
 from babelqueue_spark.catalog import protection
+from babelqueue_spark.catalog.masking import Mask
 from babelqueue_spark.catalog.registry import Registry, registry_of
 from babelqueue_spark.catalog.sensitive import SensitiveFields
 from babelqueue_spark.envelope.trace import trace_context as _trace_context
@@ -233,6 +234,20 @@ def typed_data(data: ColumnOrName, kind: DataType) -> Column:
     check_data(kind)
     [wanted] = arrow_fields(StructType([StructField("data", kind)]))
     return _udf("typed_data", lambda data: typed(data, wanted.type), kind)(data).alias("data")
+
+
+def shown_data(job: ColumnOrName, data: ColumnOrName, error: ColumnOrName, mask: Mask) -> Column:
+    """Return a payload as it may be shown."""
+
+    def shown(job: pa.Array, data: pa.Array, error: pa.Array) -> pa.Array:
+        return mask.data(job, data, error)
+
+    return _udf("mask", shown, StringType())(job, data, error).alias("data")
+
+
+def shown_body(body: ColumnOrName, mask: Mask) -> Column:
+    """Return a body as it may be shown, binary."""
+    return _udf("mask", mask.bodies, BinaryType())(body).alias("body")
 
 
 def register(spark: SparkSession, prefix: str = "bq_") -> None:

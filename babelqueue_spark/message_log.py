@@ -1,7 +1,7 @@
 """The message log: on request, a file of JSON lines about each message that is read or published.
 
 A line has the event, the transport (the broker's name), the queue, what names the message, and its whole
-body. It has no URL and no header.
+body; with a catalog, `***` stands in it for what is sensitive. It has no URL and no header.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.bindings.batches import envelopes_of
+from babelqueue_spark.catalog.masking import HIDDEN, Mask
+from babelqueue_spark.catalog.registry import Registry
 
 logger = logging.getLogger(__name__)
 
@@ -29,14 +31,25 @@ class MessageLog:
     Args:
         file: where they go.
         transport: the broker's name.
+        mask: hides what is sensitive; None = bodies and errors are whole.
     """
 
-    def __init__(self, file: TextIO | None, transport: str) -> None:
+    def __init__(self, file: TextIO | None, transport: str, mask: Mask | None = None) -> None:
         self._file = file
         self._transport = transport
+        self._mask = mask
 
     def write(self, event: str, content: dict[str, Any], body: bytes) -> None:
-        """Write a line about one message; no more lines where that fails, as messages must go on."""
+        """Write a line about one message."""
+        if self._file is None:
+            return
+        [shown] = self._shown(pa.array([body], pa.binary()))
+        if self._mask is not None and "error" in content:
+            content = {**content, "error": HIDDEN}
+        self._write(event, content, shown)
+
+    def _write(self, event: str, content: dict[str, Any], body: bytes) -> None:
+        """Write a line; no more lines where that fails, as messages must go on."""
         if self._file is None:
             return
         line = {"event": event, "transport": self._transport, **content, **_readable(body)}
@@ -62,21 +75,35 @@ class MessageLog:
             "urn": envelopes.column("job").to_pylist(),
             "trace_id": envelopes.column("trace_id").to_pylist(),
             "id": pc.struct_field(envelopes.column("meta"), "id").to_pylist(),
-            "body": messages.column("body").to_pylist(),
+            "body": self._shown(messages.column("body")),
         }
         if "delay" in messages.schema.names:
             columns["delay"] = [(delay or 0) / 1000 for delay in messages.column("delay").to_pylist()]
         for row in zip(*columns.values(), strict=True):
             content = dict(zip(columns, row, strict=True))
-            self.write(event, content, content.pop("body"))
+            self._write(event, content, content.pop("body"))
+
+    def _shown(self, bodies: pa.Array) -> list[bytes]:
+        shown: list[bytes] = (bodies if self._mask is None else self._mask.bodies(bodies)).to_pylist()
+        return shown
 
 
 @contextmanager
-def message_log(folder: str | None, name: str, binding: BaseBinding) -> Iterator[MessageLog]:
-    """Open a file in a folder that driver and executors share; None = no lines."""
+def message_log(
+    folder: str | None, name: str, binding: BaseBinding, catalog: Registry | None
+) -> Iterator[MessageLog]:
+    """Open a file in a folder that driver and executors share.
+
+    Args:
+        folder: None = no lines.
+        name: of the file.
+        binding: of the messages.
+        catalog: says what is sensitive; None = lines have it all.
+    """
     if folder is None:
         yield MessageLog(None, binding.name)
         return
+    mask = None if catalog is None else Mask(catalog)
     path = Path(folder)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -86,7 +113,7 @@ def message_log(folder: str | None, name: str, binding: BaseBinding) -> Iterator
         yield MessageLog(None, binding.name)
         return
     try:
-        yield MessageLog(file, binding.name)
+        yield MessageLog(file, binding.name, mask)
     finally:
         try:
             file.close()

@@ -266,7 +266,8 @@ OPTIONS = (
         on="both",
         default_doc="no log",
         doc="directory that driver and executors share, for a [JSON line about each "
-        "message](worker.md#counts-and-logs) that is read or written, with its whole body",
+        "message](worker.md#counts-and-logs) that is read or written, with its whole body; with `catalog`, "
+        "[sensitive fields](catalog.md#sensitive-fields) are masked",
     ),
     Option(
         name="tracing",
@@ -445,6 +446,8 @@ def _parse(given: Mapping[str, str], *, allowed: tuple[On, ...], door: str) -> O
         if option.on not in allowed:
             raise OptionError(f"option '{option.name}' has no meaning when {door}: remove it")
         values[option.field] = option.value(lowered[option.name.lower()])
+    if "catalog" in values and "message_log" in values:
+        values["catalog"].sensitive_fields()
     values["broker"] = _broker(values)
     config = journal_config(given)
     if config and not is_object_store(values.get("journal_location", "")):

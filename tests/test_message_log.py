@@ -63,7 +63,7 @@ def test_messages_go_on_where_lines_cannot(tmp_path: Path, caplog: pytest.LogCap
     (tmp_path / "file").write_text("")
     with (
         RedisBinding(BindingConfig(url="redis://127.0.0.1:1")) as binding,
-        message_log(str(tmp_path / "file"), "name", binding) as lines,
+        message_log(str(tmp_path / "file"), "name", binding, None) as lines,
     ):
         lines.write("taken", {}, b"")
     with contextlib.suppress(OSError), Path("/dev/full").open("w") as full:

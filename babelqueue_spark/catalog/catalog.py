@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import DataType
 
 from babelqueue_spark.catalog.registry import Registry
+from babelqueue_spark.catalog.showing import masked
 from babelqueue_spark.catalog.tables import start
 from babelqueue_spark.catalog.targets import Files, Tables
 from babelqueue_spark.errors import OptionError
@@ -34,6 +35,20 @@ class Catalog(Registry):
     def data_type(self, urn: str) -> DataType:
         """The type of a URN's payload, for `bq.decode` or `from_json`; `KeyError` where it has no schema."""
         return from_arrow_type(self.arrow_type(urn))
+
+    def masked(self, messages: DataFrame) -> DataFrame:
+        """Messages as they may be shown in a notebook: `***` for what is sensitive, wherever they hold it.
+
+        That is in `data`, in `body`, and in the errors of dead letters. Whole payloads are hidden where the
+        catalog has no schema for the URN, or one with marks that the payload violates.
+
+        Args:
+            messages: with the columns of a read, or with some of them.
+
+        Raises:
+            OptionError: `job` or `error` is missing, or `data` is no JSON text; or a mark is not followed.
+        """
+        return masked(messages, self)
 
     def tables(
         self,

@@ -29,7 +29,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 
-from babelqueue_spark.functions import mask
+from babelqueue_spark.catalog.showing import masked
 from babelqueue_spark.jobs.command import Arguments, count, job, new_console, session, show, spinner, waiting
 from babelqueue_spark.options import read_options
 
@@ -93,26 +93,20 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def examine(spark: SparkSession, options: dict[str, str], samples: int) -> Report:
     """Read the queue once, and count."""
-    whole = F.coalesce("data", F.col("body").cast("string"))
     catalog = read_options(options).catalog
-    data, error = whole, F.col("dead_letter.error")
-    if catalog is not None:
-        known = F.when(F.col("job").isin(*catalog.urns), mask("job", "data", catalog))
-        data, error = F.coalesce(known, F.lit("***")), F.lit("***").alias("error")
+    read = spark.read.format("babelqueue").options(**options).load()
     letters = (
-        spark.read.format("babelqueue")
-        .options(**options)
-        .load()
+        (read if catalog is None else masked(read, catalog))
         .select(
             F.coalesce("dead_letter.reason", "error", F.lit("(none)")).alias("reason"),
             F.coalesce("job", F.lit("(no URN)")).alias("job"),
             F.coalesce("dead_letter.original_queue", F.lit("(unknown)")).alias("original_queue"),
             F.col("dead_letter.failed_at").alias("failed_at"),
-            error,
+            "dead_letter.error",
             "attempts",
             "meta.id",
             "trace_id",
-            F.substring(data, 1, 500).alias("data"),
+            F.substring(F.coalesce("data", F.col("body").cast("string")), 1, 500).alias("data"),
         )
         .persist()
     )

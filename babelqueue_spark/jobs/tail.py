@@ -29,7 +29,7 @@ from rich.text import Text
 
 from babelqueue_spark.bindings import BaseBinding, binding_class
 from babelqueue_spark.bindings.options import seconds
-from babelqueue_spark.catalog.protection import mask
+from babelqueue_spark.catalog.masking import HIDDEN, Mask
 from babelqueue_spark.catalog.registry import Registry
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.jobs.command import Arguments, count, job, new_console, printable
@@ -106,28 +106,20 @@ def _browse(binding: BaseBinding, queue: str) -> Iterator[tuple[str, pa.RecordBa
 
 
 class Masked:
-    """Hides sensitive fields of rows; none where there is no catalog.
-
-    A message that the catalog does not know is hidden too, and so are errors: nobody knows what they hold.
-    """
+    """Hides what is sensitive in rows; nothing where there is no catalog."""
 
     def __init__(self, catalog: Registry | None) -> None:
-        self._fields = None if catalog is None else catalog.sensitive_fields()
-        self._known = () if catalog is None else catalog.urns
+        self._mask = None if catalog is None else Mask(catalog)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """The row, with `***` in place of what is hidden."""
-        fields, urn = self._fields, row["job"]
-        if fields is None:
+        if self._mask is None:
             return row
-        if row["dead_letter"]:
-            row = {**row, "dead_letter": {**row["dead_letter"], "error": "***"}}
-        is_known = row["error"] is None and urn in self._known
-        if is_known and urn not in fields:
-            return row
-        data = pa.array([row["data"] if is_known else None], pa.string())
-        [shown] = mask(pa.array([urn], pa.string()), data, fields).to_pylist()
-        return {**row, "data": shown or "***", "body": b"***"}
+        texts = (pa.array([row[name]], pa.string()) for name in ("job", "data", "error"))
+        [data] = self._mask.data(*texts).to_pylist()
+        [body] = self._mask.bodies(pa.array([row["body"]], pa.binary())).to_pylist()
+        block = row["dead_letter"] and {**row["dead_letter"], "error": HIDDEN}
+        return {**row, "data": data, "body": body, "dead_letter": block}
 
 
 def line(row: dict[str, Any]) -> Text:

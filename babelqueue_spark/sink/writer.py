@@ -112,7 +112,7 @@ def _publish(
         spans or nullcontext(),
         options.binding() as binding,
         options.binding() as asked,
-        message_log(options.message_log, name, binding) as lines,
+        message_log(options.message_log, name, binding, options.catalog) as lines,
         ThreadPoolExecutor(1, "publish") as thread,
         ExitStack() as stack,
     ):

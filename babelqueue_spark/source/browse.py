@@ -39,7 +39,7 @@ class QueueReader(DataSourceReader):
         name = f"browsed-{uuid.uuid4().hex}"
         with (
             self._options.binding() as binding,
-            message_log(self._options.message_log, name, binding) as lines,
+            message_log(self._options.message_log, name, binding, self._options.catalog) as lines,
         ):
             for batch in binding.browse(partition.queue):
                 lines.write_all("browsed", batch, partition.queue)

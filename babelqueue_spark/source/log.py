@@ -277,7 +277,10 @@ class _Log:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, OffsetRange)
         name = f"read-{partition.queue}-{partition.partition}-{partition.first}"
-        with self.binding() as binding, message_log(self._options.message_log, name, binding) as lines:
+        with (
+            self.binding() as binding,
+            message_log(self._options.message_log, name, binding, self._options.catalog) as lines,
+        ):
             origin = binding.origin(partition.queue)
             for batch in self._batches(binding, partition):
                 lines.write_all("read", batch, origin)

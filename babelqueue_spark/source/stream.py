@@ -103,7 +103,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         name = f"taken-{partition.journal}-{partition.batch}-{partition.index}"
         with (
             self._options.queue_binding() as binding,
-            message_log(self._options.message_log, name, binding) as lines,
+            message_log(self._options.message_log, name, binding, self._options.catalog) as lines,
         ):
             for queues, batch in _in_rows(deliveries_of(partition, self._options, journal, binding)):
                 lines.write_all("taken", batch, queues)

@@ -17,6 +17,7 @@ from typing import Any, Self
 import pyarrow as pa
 from pyspark import TaskContext
 
+from babelqueue_spark.catalog.registry import Registry
 from babelqueue_spark.errors import BabelQueueError, BrokerUnreachableError
 from babelqueue_spark.message_log import message_log
 from babelqueue_spark.options import Options, resolved_config
@@ -71,6 +72,7 @@ class Work:
         location, run, batch: of the outbox.
         journal_config: of the outbox's object store, with references to secrets.
         message_log: folder for a line a message; None = none.
+        catalog: says what is hidden in those lines.
         context: keys of `meta` that outputs take over.
         failure_queue: where failures of subscribers go.
         tracing: where spans go; None = there are none.
@@ -86,6 +88,7 @@ class Work:
     run: str
     batch: int
     message_log: str | None
+    catalog: Registry | None = field(default=None, repr=False)
     context: Sequence[str] = ()
     failure_queue: str | None = None
     journal_config: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -268,7 +271,7 @@ class Partition:
     def _log(self, decisions: Decisions, messages: pa.RecordBatch) -> None:
         rows = self._rows
         name = f"{self._work.run}-{self._work.batch}-{self._place}"
-        with message_log(self._work.message_log, name, self._binding) as lines:
+        with message_log(self._work.message_log, name, self._binding, self._work.catalog) as lines:
             for row, verdict in enumerate(decisions.verdicts):
                 log(verdict, rows, row)
                 log_taken(lines, verdict, rows, row)

@@ -103,7 +103,8 @@ class Worker:
             its URN becomes a dead letter, and no handler gets it.
         on_batch: called on the driver after each batch, with its number and its `Counts`.
         message_log: a directory that driver and executors share, for a JSON line about each message that is
-            taken or published, with its whole body; None = what the option `messageLog` says, else none.
+            taken or published, with its whole body; None = what the option `messageLog` says, else none. With
+            a catalog, `***` stands for sensitive fields.
         context: keys of `meta` that messages take over from the message that they follow from.
         failure_queue: where `execution_failed` goes, the message about a subscriber that raised; needed by
             subscribers only.
@@ -162,6 +163,8 @@ class Worker:
         self._catalog = None if catalog is None else registry_of(catalog)
         self._on_batch = on_batch
         self._message_log = message_log or self._options.message_log
+        if self._catalog is not None and self._message_log:
+            self._catalog.sensitive_fields()
         self._context = checked_context(context)
         self._failure_queue = failure_queue
         self._tracing = self._options.tracing if tracing is None else Tracing.of(tracing)
@@ -329,6 +332,7 @@ class Worker:
             run=run,
             batch=batch,
             message_log=self._message_log,
+            catalog=self._catalog or self._options.catalog,
             context=self._context,
             failure_queue=self._failure_queue,
             journal_config=self._journal_config,
