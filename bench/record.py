@@ -23,6 +23,7 @@ LIBRARIES = ["pyspark", "pyarrow", "numpy", "msgspec", "babelqueue"]
 #: The client of each module's broker, and its server: a Debian package, or a pom of tests/servers/poms.
 CLIENTS = {
     "redis": ["redis", "hiredis"],
+    "tables": ["redis", "hiredis"],
     "worker": ["redis", "hiredis"],
     "memory": ["redis", "hiredis"],
     "kafka": ["confluent-kafka", "redis", "hiredis"],
@@ -36,6 +37,7 @@ CLIENTS = {
 }
 SERVERS = {
     "redis": ["redis-server"],
+    "tables": ["redis-server"],
     "worker": ["redis-server"],
     "memory": ["redis-server"],
     "kafka": ["kafka", "spark-kafka", "redis-server"],

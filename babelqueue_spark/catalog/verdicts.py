@@ -24,7 +24,9 @@ Violation = list[Any]
 Check = Callable[[Any], Violation | None]
 """Finds the first violation in a parsed value."""
 
+_KINDS = {"string": str, "integer": int, "number": float, "boolean": bool, "null": type(None)}
 _INT64 = 1 << 63
+_SAMPLE, _MOST_FAILED = 200, 150
 _NO_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _parse = msgspec.json.Decoder().decode
 
@@ -38,14 +40,17 @@ class Judge:
 
     def first_violations(self, payloads: Iterable[Any]) -> Iterator[str | None]:
         """Yield the first violation of each JSON text (UTF-8) as `path: reason`, or None."""
-        decode = self._decode
-        if decode is None:
-            yield from map(self.first_violation, payloads)
-            return
-        for payload in payloads:
+        decode, failed = self._decode, 0
+        for number, payload in enumerate(payloads):
+            if number == _SAMPLE and failed > _MOST_FAILED:
+                decode = None  # it costs more than it saves here
+            if decode is None:
+                yield self.first_violation(payload)
+                continue
             try:
                 decode(payload)
             except _NO_JSON:
+                failed += 1
                 yield self.first_violation(payload)
             else:
                 yield None
@@ -65,10 +70,10 @@ def _parsed(payload: Any) -> Any:
     try:
         return _parse(payload)
     except _NO_JSON:
-        return json.loads(bytes(payload), parse_int=_integer)
+        return json.loads(bytes(payload), parse_int=_integer_of)
 
 
-def _integer(digits: str) -> float:
+def _integer_of(digits: str) -> float:
     """An integer; one with more digits than Python takes counts as a number out of range."""
     try:
         return int(digits)
@@ -93,7 +98,11 @@ def _check(schema: Schema) -> Check:
         return checks[0]
 
     def first(value: Any) -> Violation | None:
-        return next((found for check in checks if (found := check(value)) is not None), None)
+        for check in checks:
+            found = check(value)
+            if found is not None:
+                return found
+        return None
 
     return first
 
@@ -107,10 +116,13 @@ def _checks_of_values(schema: Schema) -> Iterator[Check]:
 
 def _one_of(values: list[Any], reason: str) -> Check:
     """`1`, `1.0` and `true` are three values, but within an array or object they are one."""
+    containers = [each for each in values if type(each) in (list, dict)]
+    scalars = {(type(each), each) for each in values if type(each) not in (list, dict)}
 
     def check(value: Any) -> Violation | None:
         kind = type(value)
-        return None if any(kind is type(each) and value == each for each in values) else [reason]
+        is_one = value in containers if kind is list or kind is dict else (kind, value) in scalars
+        return None if is_one else [reason]
 
     return check
 
@@ -124,9 +136,9 @@ def _checks_of_type(schema: Schema) -> Iterator[Check]:
         case "string":
             yield _string(schema)
         case "integer":
-            yield _number(schema, _is_integer, "not_an_integer")
+            yield _integer(schema)
         case "number":
-            yield _number(schema, lambda value: type(value) in (int, float), "not_a_number")
+            yield _number(schema)
         case "boolean":
             yield lambda value: None if type(value) is bool else ["not_a_boolean"]
         case "null":
@@ -135,7 +147,8 @@ def _checks_of_type(schema: Schema) -> Iterator[Check]:
 
 def _object(schema: Schema) -> Check:
     required = _required(schema)
-    checks = {key: _check(each) for key, each in _properties(schema).items()}
+    checks = {key: (_valid_kind(each), _check(each)) for key, each in _properties(schema).items()}
+    unnamed = (None, None)
     closed = schema.get("additionalProperties") is False
 
     def check(value: Any) -> Violation | None:
@@ -145,7 +158,9 @@ def _object(schema: Schema) -> Check:
             if key not in value:
                 return ["missing_required", key]
         for key, item in value.items():
-            its = checks.get(key)
+            kind, its = checks.get(key, unnamed)
+            if type(item) is kind:
+                continue
             if its is not None:
                 found = its(item)
                 if found is not None:
@@ -156,6 +171,14 @@ def _object(schema: Schema) -> Check:
         return None
 
     return check
+
+
+def _valid_kind(schema: Schema) -> type | None:
+    """A type of which each value is valid, which saves the check; None where there is none."""
+    if schema.keys() & {"const", "enum", "minLength", "minimum"}:
+        return None
+    kind = schema.get("type")
+    return _KINDS.get(kind) if isinstance(kind, str) else None
 
 
 def _array(schema: Schema) -> Check:
@@ -187,19 +210,26 @@ def _string(schema: Schema) -> Check:
     return check
 
 
-def _number(schema: Schema, is_one: Callable[[Any], bool], reason: str) -> Check:
+def _integer(schema: Schema) -> Check:
     minimum = _minimum(schema)
 
     def check(value: Any) -> Violation | None:
-        if not is_one(value):
-            return [reason]
-        return ["below_minimum"] if minimum is not None and _float(value) < minimum else None
+        if type(value) is not int and not (type(value) is float and value.is_integer()):
+            return ["not_an_integer"]
+        return ["below_minimum"] if value < minimum and _float(value) < minimum else None
 
     return check
 
 
-def _is_integer(value: Any) -> bool:
-    return type(value) is int or (type(value) is float and value.is_integer())
+def _number(schema: Schema) -> Check:
+    minimum = _minimum(schema)
+
+    def check(value: Any) -> Violation | None:
+        if type(value) is not float and type(value) is not int:
+            return ["not_a_number"]
+        return ["below_minimum"] if value < minimum and _float(value) < minimum else None
+
+    return check
 
 
 # -- the keywords ------------------------------------------------------------------------------------------
@@ -222,9 +252,10 @@ def _min_length(schema: Schema) -> int:
     return int(found) if isinstance(found, int | float) else 0
 
 
-def _minimum(schema: Schema) -> float | None:
+def _minimum(schema: Schema) -> float:
+    """The least float that a number may be once it is one, which rounds; -infinity where any may be."""
     found = schema.get("minimum")
-    return _float(found) if type(found) in (int, float) else None
+    return _float(found) if type(found) in (int, float) else -math.inf
 
 
 def _float(number: Any) -> float:
@@ -245,12 +276,7 @@ def _certain_decoder(schema: Schema) -> Callable[[Any], Any] | None:
     """What raises for each payload that may have a violation; None where that cannot be made."""
     try:
         return msgspec.json.Decoder(_certain(schema)).decode
-    except (
-        _UncertainError,
-        ValueError,
-        TypeError,
-        OverflowError,
-    ):  # some keys and bounds msgspec refuses
+    except (_UncertainError, ValueError, TypeError, OverflowError):  # some keys and bounds msgspec refuses
         return None
 
 
@@ -271,7 +297,7 @@ def _certain(schema: Schema) -> Any:
             return _certain_integer(schema)
         case "number":
             minimum = _minimum(schema)
-            return float if minimum is None else Annotated[float, msgspec.Meta(ge=minimum)]
+            return float if minimum == -math.inf else Annotated[float, msgspec.Meta(ge=minimum)]
         case "boolean":
             return bool
         case "null":
@@ -280,11 +306,17 @@ def _certain(schema: Schema) -> Any:
 
 
 def _certain_values(schema: Schema) -> Any:
+    """The texts, integers and null among the values; others go through the check."""
     check = _check(schema)
     allowed = [value for value in schema.get("enum", [schema.get("const")]) if check(value) is None]
-    if not allowed or not all(type(value) is str or value is None for value in allowed):
+    certain = [value for value in allowed if value is None or type(value) is str or _is_int64(value)]
+    if not certain:
         raise _UncertainError
-    return Literal[tuple(allowed)]
+    return Literal[tuple(certain)]
+
+
+def _is_int64(value: Any) -> bool:
+    return type(value) is int and -_INT64 <= value < _INT64
 
 
 def _certain_object(schema: Schema) -> Any:
@@ -307,7 +339,7 @@ def _certain_object(schema: Schema) -> Any:
 
 def _certain_integer(schema: Schema) -> Any:
     minimum = _minimum(schema)
-    if minimum is None:
+    if minimum == -math.inf:
         return int
     if not -_INT64 <= minimum < _INT64:
         raise _UncertainError

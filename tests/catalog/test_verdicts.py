@@ -22,6 +22,9 @@ ORDER = {
         "order_id": {"type": "integer", "minimum": 1},
         "amount": {"type": "number", "minimum": 0},
         "currency": {"enum": ["USD", "EUR", "TRY"]},
+        "priority": {"type": "integer", "enum": [1, 2, 3.0]},
+        "state": {"enum": ["new", 0, 1.5, True, None, [1]]},
+        "live": {"const": True},
         "items": {"type": "array", "items": {"type": "object", "properties": {"sku": {"type": "string"}}}},
     },
     "additionalProperties": False,
@@ -100,6 +103,9 @@ def test_the_first_violation_is_the_sdks(schema: Any, payloads: list[Any]) -> No
         "order_id": NUMBERS | TEXTS,
         "amount": NUMBERS | st.none(),
         "currency": st.sampled_from(["USD", "EUR", "usd", 1]),
+        "priority": st.sampled_from([1, 1.0, True, 2, 3, 3.0, 4, "1"]),
+        "state": st.sampled_from(["new", "old", 0, 0.0, False, True, 1, 1.5, None, [1], [1.0], [True], {}]),
+        "live": st.sampled_from([True, 1, False]),
         "items": st.lists(st.dictionaries(st.sampled_from(["sku", "n"]), SCALARS), max_size=3),
         "more": SCALARS,
     },
@@ -137,6 +143,17 @@ def test_the_conformance_suite(section: str) -> None:
 )
 def test_unusual_texts(text: str, violation: str | None) -> None:
     assert ours(ORDER, text) == violation
+
+
+@pytest.mark.parametrize("share", [1, 2, 10])
+def test_the_share_of_violations_changes_no_verdict(share: int) -> None:
+    schema = {key: each for key, each in ORDER["properties"].items() if key != "live"}  # type: ignore[attr-defined]
+    payloads = [{"order_id": "1" if number % share == 0 else 1, "state": 1.5} for number in range(1000)]
+    catalog = Catalog({URN: {**ORDER, "properties": schema, "required": []}})
+    found = catalog.violations(pa.array([URN] * 1000), pa.array(map(json.dumps, payloads)))
+    assert found.to_pylist() == [
+        "order_id: not_an_integer" if number % share == 0 else None for number in range(1000)
+    ]
 
 
 def test_rows_of_many_urns_keep_their_places() -> None:
