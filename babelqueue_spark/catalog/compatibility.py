@@ -13,7 +13,7 @@ Schema = Mapping[str, Any]
 def breaks(old: Schema, new: Schema) -> list[str]:
     """The breaking changes from `old` to `new`, sorted, as `path: what`; empty = compatible.
 
-    Beyond what the registry's tool reports, a type or a constant where any value was allowed is one.
+    Beyond what the registry's tool reports, a type, a constant or items where any value was allowed are some.
     """
     return sorted(_breaks(old, new, ""))
 
@@ -28,10 +28,14 @@ def _breaks(old: Schema, new: Schema, path: str) -> Iterator[str]:
     yield from (at + change for change in _of_members(old, new))
     properties = _properties(new)
     for name, each in _properties(old).items():
+        member = f"{path}.{name}" if path else name
         if name in properties:
-            yield from _breaks(each, properties[name], f"{path}.{name}" if path else name)
-    if isinstance(old.get("items"), Mapping) and isinstance(new.get("items"), Mapping):
-        yield from _breaks(old["items"], new["items"], f"{path}[]")
+            yield from _breaks(each, properties[name], member)
+        else:
+            yield f"{member}: property removed"
+    if isinstance(new.get("items"), Mapping):
+        items = old.get("items")
+        yield from _breaks(items if isinstance(items, Mapping) else {}, new["items"], f"{path}[]")
 
 
 def _of_values(old: Schema, new: Schema) -> Iterator[str]:
@@ -52,14 +56,10 @@ def _of_values(old: Schema, new: Schema) -> Iterator[str]:
 
 
 def _of_members(old: Schema, new: Schema) -> Iterator[str]:
-    before, closed = _required(old), new.get("additionalProperties") is False
+    before = _required(old)
     yield from (f"property {_quoted(name)} is now required" for name in _required(new) if name not in before)
-    if closed and old.get("additionalProperties") is not False:
+    if new.get("additionalProperties") is False and old.get("additionalProperties") is not False:
         yield "additionalProperties tightened to false"
-    if closed:
-        for name in _properties(old):
-            if name not in _properties(new):
-                yield f"property {_quoted(name)} removed while additionalProperties is false"
 
 
 def _fits(old: Schema, new: Schema) -> bool:

@@ -123,8 +123,19 @@ CLOSED = {"additionalProperties": False}
         (
             {**properties(a={}, b={}), **CLOSED},
             {**properties(a={}), **CLOSED},
-            ['property "b" removed while additionalProperties is false'],
+            ["b: property removed"],
         ),
+        (
+            properties(a={"type": "array", "items": properties(b={})}),
+            properties(a={"type": "array", "items": {"type": "object"}}),
+            ["a[].b: property removed"],
+        ),
+        (
+            properties(a={"type": "array"}),
+            properties(a={"type": "array", "items": {"type": "string", "minLength": 1}}),
+            ["a[]: minLength tightened", 'a[]: type "string" added where any value was allowed'],
+        ),
+        (properties(a={"type": "array"}), properties(a={"type": "array", "items": {}}), []),
         (
             properties(a={"type": "array", "items": properties(b={"type": "string"})}),
             properties(a={"type": "array", "items": properties(b={"type": "number"})}),
