@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 _ROWS = 1_000
 _BYTES = 32 << 20
 """Bounds of a claim."""
+_PART = 100
+"""Rows that are published at once where no key drops a repeat: what is confirmed is not published again."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,8 @@ def _relay_queue(outbox: SqlBinding, queue: str, broker: BaseBinding, into: str)
     """Claim, publish and mark, until nothing is left or another relay has claimed the queue."""
     done = Relayed()
     while (claimed := outbox.claim(queue, _ROWS, _BYTES)).num_rows:
-        relayed = _relay_claim(outbox, queue, broker, into, claimed)
-        done += relayed
-        if relayed.failed and not outbox.has_untried(queue):
+        done += _relay_claim(outbox, queue, broker, into, claimed)
+        if done.failed and not outbox.has_untried(queue):
             break
     return done
 
@@ -93,31 +94,35 @@ def _relay_queue(outbox: SqlBinding, queue: str, broker: BaseBinding, into: str)
 def _relay_claim(
     outbox: SqlBinding, queue: str, broker: BaseBinding, into: str, claimed: pa.RecordBatch
 ) -> Relayed:
+    """Publish and mark claimed rows; what it has no time for is released, as the claim may lapse."""
+    until = time.monotonic() + outbox.lease / 2
+    done, part = 0, claimed.num_rows if broker.capabilities.publish_once else _PART
     try:
-        _publish(broker, into, claimed)
+        while done < claimed.num_rows:
+            rows = claimed.slice(done, part)
+            publish(broker, into, _outgoing(rows), keys=_keys(rows))
+            outbox.acknowledge(queue, rows)
+            done += rows.num_rows
+            if time.monotonic() > until:
+                break
     except (BrokerUnreachableError, BrokerFullError) as error:
-        outbox.mark_failed(claimed, error.text, together=True)
+        outbox.mark_failed(claimed.slice(done), error.text, together=True)
         raise
     except BabelQueueError:
-        return _relay_singly(outbox, queue, broker, into, claimed)
-    outbox.acknowledge(queue, claimed)
-    return Relayed(claimed.num_rows)
+        return Relayed(done) + _relay_singly(outbox, queue, broker, into, claimed.slice(done), until)
+    outbox.release(queue, claimed.slice(done))
+    return Relayed(done)
 
 
 def _relay_singly(
-    outbox: SqlBinding, queue: str, broker: BaseBinding, into: str, claimed: pa.RecordBatch
+    outbox: SqlBinding, queue: str, broker: BaseBinding, into: str, claimed: pa.RecordBatch, until: float
 ) -> Relayed:
-    """What the broker refuses stays pending, and does not hold up what is behind it.
-
-    Ends early where the claim may lapse: another relay gets the rest.
-    """
-    done, until = Relayed(), time.monotonic() + outbox.lease / 2
+    """What the broker refuses stays pending, and does not hold up what is behind it."""
+    done = Relayed()
     for row in range(claimed.num_rows):
-        if time.monotonic() > until:
-            break
         single = claimed.slice(row, 1)
         try:
-            _publish(broker, into, single)
+            publish(broker, into, _outgoing(single), keys=_keys(single))
         except (BrokerUnreachableError, BrokerFullError) as error:
             outbox.mark_failed(claimed.slice(row), error.text, together=True)
             raise
@@ -128,13 +133,19 @@ def _relay_singly(
         else:
             outbox.acknowledge(queue, single)
             done += Relayed(1)
+        if time.monotonic() > until:
+            outbox.release(queue, claimed.slice(row + 1))
+            break
     return done
 
 
-def _publish(broker: BaseBinding, into: str, rows: pa.RecordBatch) -> None:
-    """Under a key that the same rows have each time: a claim that lapsed is claimed again as it was."""
+def _outgoing(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return outgoing(rows.num_rows, body=rows.column("body"))
+
+
+def _keys(rows: pa.RecordBatch) -> IdSource:
+    """Keys that the same rows have each time: a claim that lapsed is claimed again as it was."""
     ids = hashlib.blake2b("\0".join(rows.column("id").to_pylist()).encode(), digest_size=16)
     for body in rows.column("body"):
         ids.update(body.as_buffer())
-    keys = IdSource(f"relay {ids.hexdigest()}")
-    publish(broker, into, outgoing(rows.num_rows, body=rows.column("body")), keys=keys)
+    return IdSource(f"relay {ids.hexdigest()}")

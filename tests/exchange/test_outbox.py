@@ -8,16 +8,23 @@ import signal
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from babelqueue.codec import EnvelopeCodec
+from babelqueue.outbox import Outbox as SdkOutbox
 from babelqueue.outbox import OutboxRecord, OutboxRelay
+from babelqueue.redis_transport import RedisTransport
 from sqlalchemy import text
 
+from babelqueue_spark.bindings import BaseBinding
+from babelqueue_spark.bindings.rabbitmq.binding import RabbitBinding
 from babelqueue_spark.bindings.sql import SqlBinding
-from babelqueue_spark.errors import BrokerUnreachableError
+from babelqueue_spark.errors import BrokerError, BrokerFullError, BrokerUnreachableError
 from babelqueue_spark.exchange import Outbox
 from babelqueue_spark.exchange import outbox as outbox_module
 from babelqueue_spark.options import read_options
@@ -25,7 +32,7 @@ from babelqueue_spark.testing import eventually, in_processes
 from tests.brokers import url_of
 from tests.exchange.outboxes import columns, made, store, transaction
 from tests.exchange.schedules import messages, numbers_in
-from tests.streams import drain, numbers
+from tests.streams import drain, envelope, numbers, outgoing
 
 POINTS = ["before the claim", "after the claim", "after the publish", "after the mark"]
 SHORT = 2.0
@@ -53,9 +60,30 @@ def box(tmp_path: Path) -> Outbox:
     return Outbox(f"sqlite:///{tmp_path}/shop.db", lease=SHORT)
 
 
+@pytest.fixture
+def rabbitmq_in_twos(rabbitmq_server: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    """RabbitMQ, to which two messages are published at once."""
+    monkeypatch.setattr(outbox_module, "_PART", 2)
+    return str(rabbitmq_server.url)
+
+
 def relayed_by(url: str, table: str, target: str, lease: float) -> int:
     """In a process of its own: how many rows it published."""
     return Outbox(url, table, lease).relay({"url": target}).messages
+
+
+def an_hour_a_look() -> SimpleNamespace:
+    """A clock that is an hour later each time: a claim is over with the first that is published of it."""
+    return SimpleNamespace(monotonic=count(step=3_600).__next__)
+
+
+def with_large(outbox: Outbox, queue: str) -> None:
+    """Store a row that Kinesis refuses."""
+    made(outbox)
+    body = json.dumps({"job": "urn:babel:x", "data": {"large": "x" * (1 << 20)}})
+    insert = text(f"INSERT INTO {outbox.table} (queue, body) VALUES (:queue, :body)")
+    with transaction(outbox) as connection:
+        connection.execute(insert, {"queue": queue, "body": body})
 
 
 class TestRelay:
@@ -157,18 +185,55 @@ class TestRelay:
     ) -> None:
         box = Outbox(box.url)
         store(box, [0], [queue])
-        with transaction(box) as connection:
-            body = json.dumps({"job": "urn:babel:x", "data": {"large": "x" * (1 << 20)}})
-            connection.execute(
-                text("INSERT INTO outbox (queue, body) VALUES (:queue, :body)"),
-                {"queue": queue, "body": body},
-            )
+        with_large(box, queue)
         store(box, [2], [queue])
         relayed = box.relay({"url": aws_server.url})
         assert (relayed.messages, relayed.failed) == (2, 1)
         found = columns(box, "status, attempts")
         assert found == [("published", 0), ("pending", 1), ("published", 0)]
         assert box.relay({"url": aws_server.url}).failed == 1
+
+    def test_a_slow_relay_releases_what_it_has_no_time_for(
+        self, box: Outbox, aws_server: Any, queue: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        box = Outbox(box.url)
+        store(box, [0], [queue])
+        with_large(box, queue)
+        store(box, [1, 2], [queue])
+        monkeypatch.setattr(outbox_module, "time", an_hour_a_look())
+        relayed = box.relay({"url": aws_server.url})
+        assert (relayed.messages, relayed.failed) == (3, 1)
+        assert set(columns(box, "picked_at")) == {(None,)}
+        assert numbers_in(aws_server.url, queue) == [0, 1, 2]
+
+    @pytest.mark.parametrize("error", [BrokerError, BrokerFullError])
+    def test_what_a_broker_without_keys_has_confirmed_is_published_once(
+        self, error: type[BrokerError], box: Outbox, rabbitmq_in_twos: str, queue: str, monkeypatch: Any
+    ) -> None:
+        """The second of three parts fails once."""
+        publish_now, calls = RabbitBinding._publish, count(1)
+
+        def failing(self: Any, *args: Any, **given: Any) -> int:
+            if next(calls) == 2:
+                raise error("refused")
+            return publish_now(self, *args, **given)
+
+        monkeypatch.setattr(RabbitBinding, "_publish", failing)
+        store(box, range(6), [queue])
+        if error is BrokerFullError:
+            with pytest.raises(BrokerFullError):
+                box.relay({"url": rabbitmq_in_twos})
+            assert [status for (status,) in columns(box, "status")].count("published") == 2
+        box.relay({"url": rabbitmq_in_twos})
+        assert numbers_in(rabbitmq_in_twos, queue) == list(range(6))
+
+    def test_a_slow_relay_releases_the_parts_that_it_has_no_time_for(
+        self, box: Outbox, rabbitmq_in_twos: str, queue: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store(box, range(6), [queue])
+        monkeypatch.setattr(outbox_module, "time", an_hour_a_look())
+        assert Outbox(box.url).relay({"url": rabbitmq_in_twos}).messages == 6
+        assert numbers_in(rabbitmq_in_twos, queue) == list(range(6))
 
 
 class TestKills:
@@ -224,6 +289,49 @@ class TestBesideTheSdk:
         assert Outbox(box.url).relay({"url": sqlite}).messages == 2
         assert numbers_in(sqlite, queue) == [2, 3]
 
+    def test_what_it_stores_we_publish_and_it_reads(self, box: Outbox, redis_server: Any, queue: str) -> None:
+        made(box)
+        order = EnvelopeCodec.make("urn:babel:orders:created", {"amount": "1.50"}, queue=queue)
+        SdkOutbox(Store(box)).write(order)
+        assert box.relay({"url": redis_server.url}).messages == 1
+        found = RedisTransport(url=redis_server.url).pop(queue)
+        assert found.body == EnvelopeCodec.encode(order)
+
+    def test_what_we_store_it_publishes_and_we_read(self, box: Outbox, redis_server: Any, queue: str) -> None:
+        bodies = [envelope(number, queue) for number in range(3)]
+        with box._binding() as binding:
+            binding.publish(queue, outgoing(bodies))
+        relay = OutboxRelay(RedisTransport(url=redis_server.url), Store(box))
+        assert relay.drain().published == 3
+        assert columns(box, "status, picked_at") == [("published", None)] * 3
+        with read_options({"url": redis_server.url, "queue": queue}).binding() as binding:
+            assert binding.claim(queue, 10, 1 << 20).column("body").to_pylist() == bodies
+
+    def test_relays_of_both_at_once_publish_each_row_once(
+        self, box: Outbox, redis_server: Any, queue: str, tmp_path: Path
+    ) -> None:
+        queues = [f"{queue}-{number}" for number in range(3)]
+        store(box, range(600), queues)
+        published = in_processes(3, relayed_by_either, box.url, redis_server.url, str(tmp_path / "sdk"))
+        assert (tmp_path / "sdk").exists()
+        rest = Outbox(box.url).relay({"url": redis_server.url}).messages
+        assert sum(published) + rest == 600
+        for number, name in enumerate(queues):
+            assert sorted(numbers_in(redis_server.url, name)) == list(range(number, 600, 3))
+
+    def test_what_its_relay_published_before_it_died_is_published_again(
+        self, box: Outbox, redis_server: Any, queue: str
+    ) -> None:
+        """That is its own guarantee; no other row is."""
+        store(box, range(6), [queue])
+        transport = RedisTransport(url=redis_server.url)
+        for record in Store(box).fetch_unpublished(2):
+            transport.publish(record.queue, record.body)
+        eventually(lambda: box.relay({"url": redis_server.url}).messages == 6)
+        assert numbers_in(redis_server.url, queue) == [0, 1, *range(6)]
+        found = messages(redis_server.url, queue)
+        assert found[:2] == found[2:4]
+
 
 class TestSource:
     @pytest.mark.spark
@@ -235,6 +343,16 @@ class TestSource:
         found = drain(spark, box.url, queue, tmp_path, **options)
         assert Counter(numbers(row for rows in found for row in rows)) == Counter(range(50))
         assert columns(box, "status") == [("published",)] * 50
+
+
+def relayed_by_either(outbox: str, target: str, sdk: str) -> int:
+    """In a process of its own: how many rows it published. The first to come is the SDK's relay."""
+    try:
+        Path(sdk).touch(exist_ok=False)
+    except FileExistsError:
+        return Outbox(outbox).relay({"url": target}).messages
+    relay = OutboxRelay(RedisTransport(url=target), Store(Outbox(outbox)), batch_size=20)
+    return int(relay.drain().published)
 
 
 class Transport:
@@ -253,8 +371,13 @@ class Store:
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
 
+    def save(self, encoded: str, queue: str) -> str:
+        with closing(self._connected()) as database:
+            insert = "INSERT INTO outbox (queue, body) VALUES (?, ?)"
+            return str(database.execute(insert, (queue, encoded)).lastrowid)
+
     def fetch_unpublished(self, limit: int) -> list[OutboxRecord]:
-        with sqlite3.connect(self._outbox.url.removeprefix("sqlite:///"), isolation_level=None) as database:
+        with closing(self._connected()) as database:
             database.execute("BEGIN IMMEDIATE")
             rows = database.execute(
                 "SELECT id, body, queue, attempts FROM outbox WHERE status = 'pending' AND picked_at IS NULL "
@@ -265,7 +388,6 @@ class Store:
                 "UPDATE outbox SET picked_at = datetime('now') WHERE id = ?", [(row[0],) for row in rows]
             )
             database.execute("COMMIT")
-        database.close()
         return [OutboxRecord(str(row), body, queue, attempts) for row, body, queue, attempts in rows]
 
     def mark_published(self, ids: list[str]) -> None:
@@ -275,8 +397,13 @@ class Store:
         self._change("UPDATE outbox SET attempts = attempts + 1, picked_at = NULL WHERE id = ?", [id])
 
     def _change(self, statement: str, ids: list[str]) -> None:
-        with closing(sqlite3.connect(self._outbox.url.removeprefix("sqlite:///"))) as database, database:
+        with closing(self._connected()) as database:
+            database.execute("BEGIN IMMEDIATE")
             database.executemany(statement, [(row,) for row in ids])
+            database.execute("COMMIT")
+
+    def _connected(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._outbox.url.removeprefix("sqlite:///"), 60, isolation_level=None)
 
 
 def killed_at(point: str, outbox: Outbox, url: str) -> bool:
@@ -307,6 +434,6 @@ def _relay_and_die(point: str, outbox: Outbox, url: str) -> None:
         setattr(owner, name, wrapped)
 
     around(SqlBinding, "claim", "before the claim", "after the claim")
-    around(outbox_module, "publish", "", "after the publish")
+    around(BaseBinding, "publish", "", "after the publish")
     around(SqlBinding, "acknowledge", "", "after the mark")
     outbox.relay({"url": url})
