@@ -98,6 +98,8 @@ def _opened(location: str, config: Mapping[str, str] | None) -> tuple[Read, str]
         return store.read, last if is_file else MANIFEST
     if location.startswith("file:"):
         location = "/" + location.removeprefix("file:").lstrip("/")
+    elif "://" in location:
+        open_store(location, "catalog")  # raises: it knows the schemes
     path = Path(location)
     return (_in_folder(path), MANIFEST) if path.is_dir() else (_in_folder(path.parent), path.name)
 

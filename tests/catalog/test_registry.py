@@ -79,6 +79,11 @@ def test_what_is_no_registry_is_one_line(manifest: str | None, words: str, tmp_p
     assert len(str(caught.value).splitlines()) == 1
 
 
+def test_a_scheme_that_is_unknown() -> None:
+    with pytest.raises(OptionError, match=r"catalog has the scheme 'hdfs:', which cannot be used"):
+        Catalog("hdfs://names/registry.json")
+
+
 def test_a_reference_to_nothing(tmp_path: Path) -> None:
     catalog = Catalog({ORDERS: {"type": "object", "properties": {"a": {"$ref": "#/definitions/none"}}}})
     with pytest.raises(OptionError, match="nothing is there"):
