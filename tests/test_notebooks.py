@@ -25,6 +25,7 @@ SAYS = {
     "4-throughput": "5 batches of {4000} messages",
     "5-databricks": "100 rows",
     "6-exchange": "replayed {'articles': 3}",
+    "7-catalog": "urn_babel_orders_created: 398 rows",
 }
 """Texts that depend on nothing."""
 
