@@ -42,10 +42,21 @@ def start(
         CatalogError: a table cannot take what its schema says now; nothing is started.
         OptionError: columns are missing.
     """
-    _check_columns(messages)
-    batches = Batches(catalog, _prepared(messages, types, target), target)
-    writer = messages.writeStream.foreachBatch(batches.write).option("checkpointLocation", checkpoint)
+    batches = batches_of(catalog, types, messages, target)
+
+    def write(batch: DataFrame, number: int) -> None:
+        batches.write(batch, number)
+
+    writer = messages.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
     return (writer.trigger(**trigger) if trigger else writer).start()
+
+
+def batches_of(
+    catalog: Registry, types: Mapping[str, Any], messages: DataFrame, target: Files | Tables
+) -> Batches:
+    """Make or widen the tables; returns what writes batches. Arguments and errors are those of `start`."""
+    _check_columns(messages)
+    return Batches(catalog, _prepared(messages, types, target), target)
 
 
 class Batches:
@@ -63,8 +74,8 @@ class Batches:
         self._target = target
         self._may_repeat = True
 
-    def write(self, batch: DataFrame, number: int) -> None:
-        """Write a batch, or write it again.
+    def write(self, batch: DataFrame, number: int) -> dict[str, int]:
+        """Write a batch, or write it again; returns URN → messages, and `others` → those in that table.
 
         The first batch of a run may have been written in part, perhaps by another catalog: there, tables
         without messages get an empty part too.
@@ -72,7 +83,8 @@ class Batches:
         part = f"{_query_id(batch.sparkSession)[:8]}-{number:06d}"
         judged = _judged(batch, self._catalog, list(self._types)).persist()
         try:
-            found = {row.table_of for row in judged.select("table_of").distinct().collect()}
+            counted = judged.groupBy("table_of").count().collect()
+            found = {row.table_of: row["count"] for row in counted}
             for urn in self._types:
                 if urn in found or self._may_repeat:
                     self._write(judged.where(F.col("table_of") == urn), urn, part)
@@ -82,6 +94,7 @@ class Batches:
         finally:
             judged.unpersist()
         self._may_repeat = False
+        return {urn or OTHERS: messages for urn, messages in found.items()}
 
     def _write(self, messages: DataFrame, urn: str, part: str) -> None:
         data = typed_data("data", self._types[urn])

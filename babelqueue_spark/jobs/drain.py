@@ -4,6 +4,7 @@
         --schema 'urn:babel:orders:created=order_id BIGINT, amount DECIMAL(12,2)'
     spark-submit jobs/drain.py --url env:ORDERS_URL --queue orders --namespace lake.orders --format iceberg \\
         --state s3a://streams/orders
+    babelqueue-spark drain --url env:ORDERS_URL --queue orders --output /data/orders --catalog registry.json
 
 It reads what is in the queue when it starts, then stops. Run again, it resumes where it stopped: the
 stream's journal and checkpoint lie in the folder `--state`. A run that was killed is repeated without
@@ -14,6 +15,10 @@ should not hold, and in it a folder `part=…` a batch. With `--namespace`, each
 name in a schema of a catalog, in a format that it knows (Delta, Iceberg, Parquet), partitioned by a
 column `part`; a batch that is repeated replaces its part. The columns are job, trace_id, id, queue, lang,
 created_at, attempts, data (typed, or JSON text where no schema is given) and data_json.
+
+With `--catalog`, the SDKs' registry.json or its folder, the types are those of its schemas. Messages that it
+does not know, that violate a schema, or that are invalid go to a folder or table `others` instead of the
+dead-letter queue. A schema that changed widens its table, or ends the job where that is not safe.
 """
 
 from __future__ import annotations
@@ -25,6 +30,8 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from babelqueue_spark.catalog import Catalog
+from babelqueue_spark.catalog.tables import Batches, batches_of
 from babelqueue_spark.catalog.targets import Files, Tables, columns_of
 from babelqueue_spark.jobs.command import (
     Arguments,
@@ -46,7 +53,7 @@ class Summary:
     """What a run did.
 
     Attributes:
-        drained: URN → messages written.
+        drained: URN → messages written; with a catalog, also `others`.
         dead_lettered: reason → messages sent to the dead-letter queue.
     """
 
@@ -68,6 +75,7 @@ class Drain:
         target: where to write.
         state: folder of the stream's journal and checkpoint.
         schemas: URN → DDL of its data.
+        catalog: where a registry is, instead of them; None = there is none.
         read, write: further options of the connector, by its own names.
     """
 
@@ -76,11 +84,14 @@ class Drain:
     target: Files | Tables
     state: str
     schemas: dict[str, str]
+    catalog: str | None
     read: dict[str, str]
     write: dict[str, str]
 
     def check(self) -> int:
-        """The backlog now; raises what is wrong with the options or the broker before Spark starts."""
+        """The backlog now; raises what is wrong with options, catalog or broker before Spark starts."""
+        if self.catalog:
+            Catalog(self.catalog)
         options = read_options(self._reading())
         write_options({"url": self.url, **self.write})
         return waiting(options)
@@ -103,11 +114,17 @@ class Drain:
 
     def _run_once(self, spark: SparkSession, summary: Summary, progress: Callable[[int], object]) -> None:
         frame = spark.readStream.format("babelqueue").options(**self._reading()).load()
+        typed = self._typed(frame)
 
         def each(batch: DataFrame, number: int) -> None:
             batch.persist()
             try:
-                progress(self._write_batch(batch, f"{str(query.id)[:8]}-{number:06d}", summary))
+                if typed is None:
+                    progress(self._write_batch(batch, f"{str(query.id)[:8]}-{number:06d}", summary))
+                else:
+                    written = typed.write(batch, number)
+                    summary.drained.update(written)
+                    progress(sum(written.values()))
             finally:
                 batch.unpersist()
 
@@ -118,6 +135,13 @@ class Drain:
             .start()
         )
         query.awaitTermination()
+
+    def _typed(self, messages: DataFrame) -> Batches | None:
+        if self.catalog is None:
+            return None
+        catalog = Catalog(self.catalog)
+        types = {urn: catalog.data_type(urn) for urn in catalog.urns}
+        return batches_of(catalog, types, messages, self.target)
 
     def _write_batch(self, batch: DataFrame, part: str, summary: Summary) -> int:
         counts = batch.groupBy("job", "error").count().collect()
@@ -195,6 +219,9 @@ def command_line() -> Arguments:
         metavar="URN=DDL",
         help="type of the data of a URN; may be repeated",
     )
+    parser.add_argument(
+        "--catalog", metavar="PATH", type=place, help="registry.json, its folder or URL, instead of --schema"
+    )
     parser.add_argument("--dead-letter-style", choices=["babelqueue", "initphp"], default="babelqueue")
     parser.add_argument("--dead-letter-queue", help="instead of the name that the style gives")
     return parser
@@ -208,6 +235,8 @@ def parse(arguments: list[str] | None) -> Drain:
         parser.error("--namespace needs --state: the folder of the journal and the checkpoint")
     if given.output and given.format.lower() in ("delta", "iceberg"):
         parser.error(f"--format {given.format} needs --namespace: a catalog's schema, instead of --output")
+    if given.catalog and (given.schema or given.dead_letter_queue):
+        parser.error("--catalog has the schemas, and sends no dead letters: leave the other options out")
     write = {"deadLetterStyle": given.dead_letter_style, **of_both(dict(given.option))}
     if given.dead_letter_queue:
         write["deadLetterQueue"] = given.dead_letter_queue
@@ -218,6 +247,7 @@ def parse(arguments: list[str] | None) -> Drain:
         target=Tables(given.namespace, given.format) if given.namespace else Files(output, given.format),
         state=(given.state or f"{output}/_state").rstrip("/"),
         schemas=dict(given.schema),
+        catalog=given.catalog,
         read=dict(given.option),
         write=write,
     )

@@ -19,10 +19,9 @@ from babelqueue_spark.catalog.sensitive import MARK
 from babelqueue_spark.catalog.widening import additions, widened
 from babelqueue_spark.errors import CatalogError, OptionError
 from tests.brokers import url_of
+from tests.catalog.killed_tables import POINTS
 from tests.catalog.registries import MAIL, MAILS, ORDER, ORDERS
 from tests.streams import WAIT, backlog, envelope, publish, stream
-
-POINTS = ["before the first table", "between two tables", "after the last table"]
 
 
 @pytest.fixture
@@ -33,12 +32,29 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def written(
     spark: Any, url: str, queue: str, folder: Path, schemas: Any, target: str, **options: Any
 ) -> None:
-    """Write what is in the queue now."""
-    messages = stream(spark, url, queue, folder)
+    """Write what is in the queue now; the journal keeps what a test may repeat."""
+    messages = stream(spark, url, queue, folder, journalRetention="1h")
     query = Catalog(schemas).tables(messages, target, availableNow=True, **options)
     assert query.awaitTermination(WAIT)
     if query.exception():
         raise query.exception()
+
+
+def killed(
+    point: str,
+    url: str,
+    queue: str,
+    folder: Path,
+    target: str,
+    form: str,
+    warehouse: str = "",
+    **environment: str,
+) -> None:
+    """Write what is in the queue, in a process that dies at the point."""
+    program = [sys.executable, "-m", "tests.catalog.killed_tables"]
+    arguments = [point, url, queue, str(folder), target, form, warehouse]
+    done = subprocess.run([*program, *arguments], env={**os.environ, **environment}, check=False)
+    assert done.returncode == -signal.SIGKILL
 
 
 def numbers(frame: Any) -> list[int]:
@@ -140,10 +156,9 @@ def test_a_killed_driver_leaves_each_message_in_one_table_once(
     lake = tmp_path / "lake"
     mails = [envelope(n, queue, job=MAILS, data={"to": f"{n}@b"}) for n in range(10)]
     publish(url, queue, [*(envelope(n, queue) for n in range(1, 11)), *mails, b"bad"])
-    program = [sys.executable, "-m", "tests.catalog.killed_tables", point, url, queue, str(tmp_path)]
-    done = subprocess.run(program, env={**os.environ, "PYSPARK_SUBMIT_ARGS": "pyspark-shell"}, check=False)
-    assert done.returncode == -signal.SIGKILL
-    written(spark, url, queue, tmp_path, {ORDERS: ORDER, MAILS: MAIL}, str(lake))
+    killed(point, url, queue, tmp_path, str(lake), "parquet", PYSPARK_SUBMIT_ARGS="pyspark-shell")
+    checkpoint = str(tmp_path / "checkpoint")
+    written(spark, url, queue, tmp_path, {ORDERS: ORDER, MAILS: MAIL}, str(lake), checkpoint=checkpoint)
     assert numbers(spark.read.parquet(folder(lake, ORDERS))) == list(range(1, 11))
     found = spark.read.parquet(folder(lake, MAILS)).select("data.to").collect()
     assert sorted(row.to for row in found) == [f"{n}@b" for n in range(10)]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from babelqueue_spark.catalog.targets import folder_of, table_of
+from tests.catalog.registries import MAIL, ORDER, registry
 from tests.jobs.conftest import Run
 from tests.streams import backlog, envelope, publish
 
@@ -49,6 +50,46 @@ def test_typed_per_urn_and_bad_ones_to_the_dead_letter_queue(
     mails = spark.read.parquet(str(tmp_path / "lake/urn_babel_mails_sent"))
     assert [row.data for row in mails.collect()] == ['{"order_id":5}']
     assert (backlog(sqlite, queue), backlog(sqlite, f"{queue}.dlq")) == (0, 1)
+
+
+def test_types_of_a_catalog(spark: Any, sqlite: str, queue: str, tmp_path: Path, run: Run) -> None:
+    lake, schemas = tmp_path / "lake", {ORDERS: ORDER}
+    arguments = ["drain", "--url", sqlite, "--queue", queue, "--output", str(lake)]
+    arguments += ["--catalog", str(registry(tmp_path / "registry", schemas))]
+    mail = envelope(1, queue, job=MAILS, data={"to": "a@b"})
+    publish(sqlite, queue, [*(envelope(n, queue) for n in range(1, 11)), envelope(0, queue), mail, b"bad"])
+    first = run(*arguments)
+    assert (first.code, first.err) == (0, "")
+    assert "others" in first.out
+    found = spark.read.parquet(str(lake / "others")).collect()
+    assert sorted((row.job or "", row.error or "", row.violation or "") for row in found) == [
+        ("", "poison", ""),
+        (MAILS, "", ""),
+        (ORDERS, "", "order_id: below_minimum"),
+    ]
+    schemas[ORDERS] = {**ORDER, "properties": {**ORDER["properties"], "note": {"type": "string"}}}
+    registry(tmp_path / "registry", {**schemas, MAILS: MAIL})
+    publish(sqlite, queue, [envelope(1, queue, data={"order_id": 11, "note": "x"}), mail])
+    assert run(*arguments).code == 0
+    orders = spark.read.option("mergeSchema", "true").parquet(str(lake / "urn_babel_orders_created"))
+    assert sorted(row.order_id for row in orders.select("data.order_id").collect()) == list(range(1, 12))
+    assert [row.note for row in orders.where("data.note IS NOT NULL").select("data.note").collect()] == ["x"]
+    mails = spark.read.parquet(str(lake / "urn_babel_mails_sent")).select("data.to").collect()
+    assert [row.to for row in mails] == ["a@b"]
+    assert (backlog(sqlite, queue), backlog(sqlite, f"{queue}.dlq")) == (0, 0)
+
+    registry(tmp_path / "registry", {ORDERS: {"properties": {"order_id": {"type": "string"}}}})
+    publish(sqlite, queue, [envelope(12, queue)])
+    refused = run(*arguments)
+    assert refused.code == 1
+    assert "has data.order_id as bigint, but its schema says string now" in refused.err
+    assert backlog(sqlite, queue) == 1
+
+
+def test_a_catalog_stands_for_schemas_and_dead_letters(tmp_path: Path, run: Run) -> None:
+    arguments = ["drain", "--url", "sqlite:////q.db", "--queue", "q", "--output", str(tmp_path)]
+    for other in (["--schema", "urn:a=b BIGINT"], ["--dead-letter-queue", "d"]):
+        assert run(*arguments, "--catalog", str(tmp_path), *other).code == 2
 
 
 def test_tables_of_a_namespace(spark: Any, sqlite: str, queue: str, tmp_path: Path, run: Run) -> None:

@@ -15,6 +15,17 @@ ICEBERG = {"iceberg": "orders", "merged": "orders_by_id"}
 """Recipe → its Iceberg table."""
 
 
+def create_namespaces(spark: Any, folder: Path) -> dict[str, str]:
+    """Format → a namespace for tables of a catalog, in any session with the same folder."""
+    place = folder / "lake/delta/shop.db"
+    spark.sql(f"CREATE DATABASE IF NOT EXISTS shop LOCATION '{place}'")
+    for table in place.glob("*/_delta_log"):  # a session of a test remembers no tables of another
+        name = table.parent.name
+        spark.sql(f"CREATE TABLE IF NOT EXISTS shop.{name} USING delta LOCATION '{table.parent}'")
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.typed")
+    return {"delta": "shop", "iceberg": "lake.typed"}
+
+
 def bodies(spark: Any, recipe: str, folder: Path) -> Counter[bytes]:
     """The bodies in all tables of a recipe."""
     rows = [row for frame in _frames(spark, recipe, folder) for row in frame.select("body").collect()]

@@ -9,27 +9,41 @@ import pytest
 
 from babelqueue_spark.jobs.__main__ import main
 from tests.brokers import url_of
+from tests.catalog.registries import ORDER, ORDERS, registry
 from tests.lakehouse.tables import forget_last_commit
 from tests.streams import envelope, publish
 
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.parametrize("typed", [False, True])
 @pytest.mark.parametrize(("format", "catalog"), [("delta", "spark_catalog"), ("iceberg", "lake")])
 def test_a_repeated_batch_is_in_its_table_once(
-    format: str, catalog: str, spark: Any, queue: str, tmp_path: Path, request: pytest.FixtureRequest
+    format: str,
+    catalog: str,
+    typed: bool,
+    spark: Any,
+    queue: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     url = url_of("sqlite", request, tmp_path)
     spark.sql(f"CREATE DATABASE IF NOT EXISTS {catalog}.drained")
     arguments = ["drain", "--url", url, "--queue", queue, "--namespace", f"{catalog}.drained"]
     arguments += ["--format", format, "--state", str(tmp_path / "state"), "--option", "journalRetention=1h"]
-    publish(url, queue, [envelope(number) for number in range(10)])
+    if typed:
+        arguments += ["--catalog", str(registry(tmp_path / "registry", {ORDERS: ORDER}))]
+    publish(url, queue, [envelope(number) for number in range(1, 11)])
     assert main(arguments) == 0
     forget_last_commit(tmp_path / "state/checkpoint")
-    publish(url, queue, [envelope(number) for number in range(10, 20)])
+    publish(url, queue, [envelope(number) for number in range(11, 21)])
     assert main(arguments) == 0
     table = f"{catalog}.drained.urn_babel_orders_created"
-    drained = sorted(row.data for row in spark.table(table).collect())
-    assert drained == sorted(f'{{"order_id":{n}}}' for n in range(20))
+    rows = spark.table(table).collect()
+    assert sorted(row.data_json for row in rows) == sorted(f'{{"order_id":{n}}}' for n in range(1, 21))
+    if typed:
+        assert sorted(row.data.order_id for row in rows) == list(range(1, 21))
+        assert spark.table(f"{catalog}.drained.others").count() == 0
+        spark.sql(f"DROP TABLE {catalog}.drained.others")
     spark.sql(f"DROP TABLE {table}")
     spark.sql(f"DROP DATABASE {catalog}.drained")
