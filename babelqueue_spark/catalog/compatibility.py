@@ -13,7 +13,7 @@ Schema = Mapping[str, Any]
 def breaks(old: Schema, new: Schema) -> list[str]:
     """The breaking changes from `old` to `new`, sorted, as `path: what`; empty = compatible.
 
-    Beyond what the registry's tool reports, a type, a constant or items where any value was allowed are some.
+    Beyond what the registry's tool reports: a type, a constant or items where any value was allowed.
     """
     return sorted(_breaks(old, new, ""))
 

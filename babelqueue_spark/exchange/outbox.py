@@ -97,20 +97,20 @@ def _relay_claim(
     """Publish and mark claimed rows; what it has no time for is released, as the claim may lapse."""
     until = time.monotonic() + outbox.lease / 2
     done, part = 0, claimed.num_rows if broker.capabilities.publish_once else _PART
-    try:
-        while done < claimed.num_rows:
-            rows = claimed.slice(done, part)
+    while done < claimed.num_rows:
+        rows, rest = claimed.slice(done, part), claimed.slice(done)
+        try:
             publish(broker, into, _outgoing(rows), keys=_keys(rows))
-            outbox.acknowledge(queue, rows)
-            done += rows.num_rows
-            if time.monotonic() > until:
-                break
-    except (BrokerUnreachableError, BrokerFullError) as error:
-        outbox.mark_failed(claimed.slice(done), error.text, together=True)
-        raise
-    except BabelQueueError:
-        return Relayed(done) + _relay_singly(outbox, queue, broker, into, claimed.slice(done), until)
-    outbox.release(queue, claimed.slice(done))
+        except (BrokerUnreachableError, BrokerFullError) as error:
+            outbox.mark_failed(rest, error.text, together=True)
+            raise
+        except BabelQueueError:
+            return Relayed(done) + _relay_singly(outbox, queue, broker, into, rest, until)
+        outbox.acknowledge(queue, rows)
+        done += rows.num_rows
+        if time.monotonic() > until:
+            outbox.release(queue, claimed.slice(done))
+            break
     return Relayed(done)
 
 
