@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import nbformat
@@ -28,6 +30,7 @@ def run(path: Path) -> nbformat.NotebookNode:
 
 def main() -> None:
     """Run all, and save them."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         nbformat.write(run(path), path)
         print(path.name)
