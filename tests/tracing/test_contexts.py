@@ -18,8 +18,8 @@ from babelqueue_spark.worker import Message
 from tests.streams import envelope
 
 TRACE_IDS = [
-    str(uuid.uuid4()),
-    uuid.uuid4().hex.upper(),
+    "0b1f1d2e-7a0c-4c7e-9b7a-3f1f6f0a9c55",
+    "0B1F1D2E7A0C4C7E9B7A3F1F6F0A9C55",
     str(uuid.UUID(int=0)),
     "trace-1",
     "größe",
