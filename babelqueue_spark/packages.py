@@ -13,7 +13,11 @@ MINIMUM = {"pyspark": "4.1", "pyarrow": "18", "pandas": "2.2"}
 """Package → its oldest version that works, as in pyproject.toml."""
 
 _SPARK = 'pip install "babelqueue-spark[spark]", or take a cluster or runtime that has it'
-_HINTS = {"spark": _SPARK, "jobs": 'pip install "babelqueue-spark[jobs]"'}
+_HINTS = {
+    "spark": _SPARK,
+    "jobs": 'pip install "babelqueue-spark[jobs]"',
+    "serve": 'pip install "babelqueue-spark[serve]"',
+}
 
 
 @contextmanager

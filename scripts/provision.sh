@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Install what Python packages cannot bring: Java 17 and Python's venv module; with the argument `servers`
-# also the servers of tests and bench, and Maven, which fetches those that are written in Java.
+# also the servers and the browser of tests and bench, and Maven, which fetches the servers written in Java.
 # On Debian and Ubuntu through apt; elsewhere it says what is missing and stops.
 set -euo pipefail
 
@@ -13,6 +13,7 @@ if [ "${1:-}" = servers ]; then
   command -v mvn >/dev/null || missing+=(maven)
   [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || missing+=(rabbitmq-server)
   [ -x /usr/sbin/mariadbd ] || missing+=(mariadb-server)
+  command -v chromium >/dev/null || missing+=(chromium)
   compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)
 fi
 [ ${#missing[@]} -eq 0 ] && exit 0

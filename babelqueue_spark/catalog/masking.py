@@ -6,6 +6,7 @@ Nobody knows what a message holds that the catalog does not know, nor what error
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -69,6 +70,23 @@ class Mask:
             for body, payload, is_sound in zip(bodies.to_pylist(), shown, sound, strict=True)
         ]
         return pa.array(found, pa.binary())
+
+
+class Masked:
+    """Hides what is sensitive in rows of a read; nothing where there is no catalog."""
+
+    def __init__(self, catalog: Registry | None) -> None:
+        self._mask = None if catalog is None else Mask(catalog)
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The row, with `***` in place of what is hidden."""
+        if self._mask is None:
+            return row
+        texts = (pa.array([row[name]], pa.string()) for name in ("job", "data", "error"))
+        [data] = self._mask.data(*texts).to_pylist()
+        [body] = self._mask.bodies(pa.array([row["body"]], pa.binary())).to_pylist()
+        block = row["dead_letter"] and {**row["dead_letter"], "error": HIDDEN}
+        return {**row, "data": data, "body": body, "dead_letter": block}
 
 
 def _masked(body: bytes, data: str) -> bytes:

@@ -14,6 +14,7 @@ Jobs:
     relay         the rows of a transactional outbox to a broker
     recover       claims of readers that died on Redis, back to their queue
     tail          the messages of a queue as they come, without consuming them
+    serve         queues, dead letters and queries on a web page of this machine
     catalog       schemas by URN: propose them from a queue, check a queue, compare two versions
     doctor        checks of an installation, a broker, a journal, a cluster: OK, or what to do
     bench         messages a second into a queue of a broker, and out of it
@@ -47,6 +48,7 @@ JOBS = (
     "relay",
     "recover",
     "tail",
+    "serve",
     "catalog",
     "doctor",
     "bench",

@@ -29,8 +29,7 @@ from rich.text import Text
 
 from babelqueue_spark.bindings import BaseBinding, binding_class
 from babelqueue_spark.bindings.options import seconds
-from babelqueue_spark.catalog.masking import HIDDEN, Mask
-from babelqueue_spark.catalog.registry import Registry
+from babelqueue_spark.catalog.masking import Masked
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.jobs.command import Arguments, count, job, new_console, printable
 from babelqueue_spark.options import read_options
@@ -103,23 +102,6 @@ def poll(
 
 def _browse(binding: BaseBinding, queue: str) -> Iterator[tuple[str, pa.RecordBatch]]:
     return ((queue, batch) for batch in binding.browse(queue))
-
-
-class Masked:
-    """Hides what is sensitive in rows; nothing where there is no catalog."""
-
-    def __init__(self, catalog: Registry | None) -> None:
-        self._mask = None if catalog is None else Mask(catalog)
-
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The row, with `***` in place of what is hidden."""
-        if self._mask is None:
-            return row
-        texts = (pa.array([row[name]], pa.string()) for name in ("job", "data", "error"))
-        [data] = self._mask.data(*texts).to_pylist()
-        [body] = self._mask.bodies(pa.array([row["body"]], pa.binary())).to_pylist()
-        block = row["dead_letter"] and {**row["dead_letter"], "error": HIDDEN}
-        return {**row, "data": data, "body": body, "dead_letter": block}
 
 
 def line(row: dict[str, Any]) -> Text:

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 UNREACHABLE = "redis://127.0.0.1:1"
 
 
-WITHOUT_SPARK = ("catalog", "recover", "relay", "release", "tail")
+WITHOUT_SPARK = ("catalog", "recover", "relay", "release", "serve", "tail")
 
 
 def arguments(job: str, url: str, folder: Path) -> list[str]:
@@ -128,6 +128,9 @@ def test_numbers_are_one_colour() -> None:
         ["publish", "--url", "redis://h", "--queue", "q", "--table", "t", "--start-line", "2"],
         ["drain", "--url", "redis://h", "--queue", "q", "--namespace", "lake"],
         ["tail", "--url", "redis://h", "--queue", "q", "--every", "soon"],
+        ["serve", "--url", "redis://h", "--queue", "q", "--port", "65536"],
+        ["serve", "--url", "redis://h", "--queue", "q", "--metrics", "file:///etc/passwd"],
+        ["serve", "--url", "redis://h", "--queue", "q", "--metrics", "http://user:s3cret@host/metrics"],
         ["release", "--schedule", "sqlite:////srv/s.db"],
         ["release", "cancel", "--schedule", "sqlite:////srv/s.db"],
         ["release", "list", "--schedule", "postgresql://user:s3cret@host/db"],
@@ -142,7 +145,7 @@ def test_wrong_usage(run: Run, wrong: list[str]) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("job", [job for job in JOBS if job != "demo"])
+@pytest.mark.parametrize("job", [job for job in JOBS if job not in ("demo", "serve")])
 def test_what_is_wrong_is_one_line_and_an_exit_code(
     spark: Any, run: Run, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,95 @@
+"""Show queues, dead letters and running queries on a web page of this machine.
+
+    babelqueue-spark serve --url redis://localhost:6379/0 --queue orders,mails
+    babelqueue-spark serve --url env:ORDERS_URL --queue orders --metrics http://127.0.0.1:9108/metrics \\
+        --journal /mnt/streams/orders/journal --option catalog=registry.json
+
+It prints the address of the page, with a token in it: nobody sees anything without that token. The page shows
+the backlog of each queue over time, its dead letters by reason, and batch times of the queries whose metrics
+or journals are named. It looks into messages, and redrives or drops chosen dead letters after a confirmation.
+
+Data of messages is hidden. With `--option catalog=registry.json` it is shown, with `***` for sensitive fields
+and for messages that the catalog does not know. A message's body is shown where somebody asks for that one.
+The job listens on 127.0.0.1 only, runs without Spark, and ends when it is interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+
+from babelqueue_spark.bindings.options import seconds
+from babelqueue_spark.jobs.command import Arguments, JobError, job, place
+from babelqueue_spark.live.live import Live
+
+PORT = 8642
+
+
+@job
+def main(arguments: list[str] | None = None) -> int:
+    """Run the job until it is interrupted."""
+    given = parse(arguments)
+    options = {"url": given.url, "queue": given.queue, **dict(given.option)}
+    try:
+        page = Live(
+            options,
+            address=given.url,
+            metrics=given.metrics,
+            journals=given.journal,
+            every=given.every,
+            port=given.port,
+        )
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise JobError(f"port {given.port} is taken: give another one with --port, or 0 for any") from None
+    with page:
+        print(page.url, flush=True)
+        page.run()
+    return 0
+
+
+def command_line() -> Arguments:
+    """Make the parser of the command line."""
+    parser = Arguments("serve", __doc__)
+    parser.add_broker(queue="one queue, or several with commas")
+    parser.add_argument("--port", type=port, default=PORT, help=f"default: {PORT}; 0 takes a free one")
+    parser.add_argument(
+        "--every", type=seconds, default=2.0, metavar="TIME", help="between two polls (default: 2s)"
+    )
+    parser.add_argument(
+        "--metrics",
+        action="append",
+        default=[],
+        type=endpoint,
+        metavar="URL",
+        help="where a query exports its metrics; may be repeated",
+    )
+    parser.add_argument(
+        "--journal",
+        action="append",
+        default=[],
+        type=place,
+        metavar="PATH",
+        help="the journalLocation of a query; may be repeated",
+    )
+    return parser
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; exits with 2 when it is wrong."""
+    return command_line().parse_args(arguments)
+
+
+def port(text: str) -> int:
+    """A number of a port, or 0."""
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"'{text}' is not the number of a port")
+    return int(text)
+
+
+def endpoint(text: str) -> str:
+    """The URL of metrics, without a secret in it."""
+    if not text.startswith(("http://", "https://")):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a URL such as http://127.0.0.1:9108/metrics")
+    return place(text)

@@ -1,0 +1,60 @@
+"""Read how far the query of a journal is, from beside it: nothing is written, and nothing is taken over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from babelqueue_spark.errors import JournalMissingError
+from babelqueue_spark.journal.segments import folder_of
+from babelqueue_spark.journal.stores import open_store
+
+
+@dataclass(frozen=True)
+class Glance:
+    """What the files of a journal tell.
+
+    Attributes:
+        host, process: of the query that owns it; None before the first.
+        committed: last batch that Spark is known to have finished.
+        planned: number of each batch whose plan is still there → seconds since 1970 by the broker's clock.
+        segments, bytes: of claimed messages that are still kept.
+    """
+
+    host: str | None
+    process: int | None
+    committed: int
+    planned: dict[int, float] = field(default_factory=dict)
+    segments: int = 0
+    bytes: int = 0
+
+
+def glance(location: str, config: Mapping[str, str] | None = None) -> Glance:
+    """Look at a journal.
+
+    Args:
+        location: directory or URL.
+        config: of the object store, if it is one; see `open_store`.
+
+    Raises:
+        JournalMissingError: there is no journal.
+        JournalError: its storage cannot be read.
+    """
+    store = open_store(location, config=config)
+    if store.read("journal.json") is None:
+        raise JournalMissingError(
+            f"journal {store.location} is not there: name the journalLocation of a query"
+        )
+    owner = json.loads(store.read("owner.json") or b"{}")
+    commits = [int(name) for name in store.names("commits") if name.isdigit()]
+    planned, segments = {}, []
+    for name in store.names("batches"):
+        folder = folder_of(int(name))
+        segments += [size for file, size in store.sizes(folder).items() if file.endswith(".arrow")]
+        plan = store.read(f"{folder}/plan.json")
+        if plan is not None:
+            planned[int(name)] = float(json.loads(plan)["planned_at"])
+    return Glance(
+        owner.get("host"), owner.get("pid"), max(commits, default=0), planned, len(segments), sum(segments)
+    )

@@ -1,0 +1,144 @@
+let state = {};
+let token = takeToken(location.hash.slice(1)) || sessionStorage.getItem("token");
+let heard = 0;
+
+// The token leaves the address bar, and stays for reloads of this tab.
+function takeToken(text) {
+  const found = new URLSearchParams(text.slice(text.indexOf("#") + 1)).get("token");
+  history.replaceState(null, "", location.pathname);
+  if (found) sessionStorage.setItem("token", found);
+  return found;
+}
+
+function askToken() {
+  if (!$("ask").open) $("ask").showModal();
+  return new Promise((answer) => $("ask").addEventListener("close", answer, { once: true }));
+}
+
+function setToken() {
+  const given = $("token").value.trim();
+  token = takeToken(given) || given;
+  sessionStorage.setItem("token", token);
+  $("token").value = "";
+}
+
+const headers = () => ({ Authorization: `Bearer ${token}`, "Content-Type": "application/json" });
+
+async function ask(path, what) {
+  try {
+    const answer = await fetch(path, { method: "POST", headers: headers(), body: JSON.stringify(what) });
+    const found = await answer.json();
+    if (answer.ok) return found;
+    if (answer.status === 403) await askToken();
+    else report(found.error, true);
+  } catch {
+    report("The job does not answer: is it still running?", true);
+  }
+  return null;
+}
+
+function report(text, is_problem) {
+  document.querySelectorAll("dialog[open]").forEach((dialog) => { if (dialog.id !== "ask") dialog.close(); });
+  const line = $("done");
+  line.classList.toggle("error", is_problem);
+  line.textContent = text;
+  line.hidden = false;
+}
+
+function confirmed(title, text, yes, is_danger) {
+  $("confirm-title").textContent = title;
+  $("confirm-text").textContent = text;
+  $("confirm-yes").textContent = yes;
+  $("confirm-yes").className = is_danger ? "primary danger" : "primary";
+  $("confirm").returnValue = "";
+  $("confirm").showModal();
+  return new Promise((answer) => $("confirm").addEventListener("close", () => answer($("confirm").returnValue === "yes"), { once: true }));
+}
+
+async function confirmRedrive(names) {
+  const what = counted(names.length, "dead letter");
+  const text = `Each goes back to the queue that it came from, without its block and with no attempts. It leaves ${opened.queue}.`;
+  if (!(await confirmed(`Redrive ${what}?`, text, `Redrive ${number(names.length)}`, false))) return;
+  const done = await ask("/api/redrive", { queue: opened.queue, chosen: names });
+  if (!done) return;
+  const lines = [
+    ...Object.entries(done.went).map(([queue, count]) => `${number(count)} went to ${queue}`),
+    ...Object.entries(done.stay).map(([why, count]) => `${number(count)} stay: ${why}`),
+    ...(done.gone ? [`${number(done.gone)} had gone before`] : []),
+  ];
+  report(`${lines.join("; ")}.`, false);
+  openMessages(opened.queue);
+}
+
+async function confirmDrop(names) {
+  const what = counted(names.length, "dead letter");
+  const text = `They leave ${opened.queue} for ever. Nothing brings them back.`;
+  if (!(await confirmed(`Drop ${what}?`, text, `Drop ${number(names.length)}`, true))) return;
+  const done = await ask("/api/drop", { queue: opened.queue, chosen: names });
+  if (!done) return;
+  report(`${number(done.dropped)} dropped${done.gone ? `; ${number(done.gone)} had gone before` : ""}.`, false);
+  openMessages(opened.queue);
+}
+
+function show() {
+  const { address, broker } = state;
+  if (!broker) return;
+  $("problem").hidden = !broker.error;
+  if (broker.error) $("problem").textContent = `${broker.error} – the page asks again.`;
+  showBroker(address, broker);
+  showQueries(state);
+}
+
+function showLink() {
+  const silent = (Date.now() - heard) / 1000;
+  const is_live = heard > 0 && silent < 15;
+  $("link").className = is_live ? "live" : "away";
+  const text = is_live ? "live" : heard ? "no news: is the job still running?" : "connecting";
+  if ($("link").textContent !== text) $("link").textContent = text;
+}
+
+async function read(answer) {
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let waiting = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    heard = Date.now();
+    const events = (waiting + value).split("\n\n");
+    waiting = events.pop();
+    const last = events.filter((event) => event.startsWith("data: ")).pop();
+    if (last) {
+      state = JSON.parse(last.slice(6));
+      show();
+    }
+    showLink();
+  }
+}
+
+// EventSource sends no headers, and the token travels in one.
+async function listen() {
+  for (;;) {
+    try {
+      const answer = await fetch("/api/state", { headers: headers() });
+      if (answer.status === 403) await askToken();
+      else await read(answer);
+    } catch {
+      heard = 0;
+    }
+    showLink();
+    await new Promise((later) => setTimeout(later, 1000));
+  }
+}
+
+$("ask-form").addEventListener("submit", setToken);
+$("ask").addEventListener("cancel", (event) => event.preventDefault());
+$("confirm-yes").onclick = () => $("confirm").close("yes");
+$("confirm-no").onclick = () => $("confirm").close("no");
+$("close-message").onclick = () => $("message").close();
+$("read-again").onclick = () => openMessages(opened.queue);
+$("close-messages").onclick = () => { $("messages").hidden = true; opened.queue = null; };
+$("choose-all").onchange = (event) => chooseAll(event.target.checked);
+$("redrive").onclick = () => confirmRedrive(chosenNames());
+$("drop").onclick = () => confirmDrop(chosenNames());
+setInterval(showLink, 2000);
+listen();

@@ -1,0 +1,58 @@
+"""What is known now, who keeps it fresh, and who waits for news."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+Poll = Callable[[], Any]
+
+
+class Hub:
+    """The state of the page: named parts, each of which one thread replaces."""
+
+    def __init__(self) -> None:
+        self._news = threading.Condition()
+        self._parts: dict[str, Any] = {}
+        self._version = 0
+        self._closed = False
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more will come."""
+        return self._closed
+
+    def put(self, part: str, value: Any) -> None:
+        """Replace a part, and wake all who wait."""
+        with self._news:
+            self._parts[part] = value
+            self._version += 1
+            self._news.notify_all()
+
+    def wait(self, version: int, timeout: float) -> tuple[int, dict[str, Any]]:
+        """The state and its version, once that is not `version` any more, or the time in seconds is over."""
+        with self._news:
+            self._news.wait_for(lambda: self._closed or self._version != version, timeout)
+            return self._version, dict(self._parts)
+
+    def watch(self, part: str, poll: Poll, every: float) -> None:
+        """Poll in a thread of its own, `every` some seconds, so that what hangs holds up nothing else."""
+        thread = threading.Thread(target=self._watch, args=(part, poll, every), name=part, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _watch(self, part: str, poll: Poll, every: float) -> None:
+        while not self._closed:
+            self.put(part, poll())
+            with self._news:
+                self._news.wait_for(lambda: self._closed, every)
+
+    def close(self, patience: float = 2.0) -> None:
+        """Wake all who wait, and end the polls; one that hangs ends with the process."""
+        with self._news:
+            self._closed = True
+            self._news.notify_all()
+        for thread in self._threads:
+            thread.join(patience)

@@ -1,0 +1,36 @@
+"""A live page that runs, and what its tests put into queues."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from babelqueue_spark.live.live import Live
+from tests.streams import publish
+from tests.worker.queues import order
+from tests.worker.test_redrive import dead
+
+
+@contextmanager
+def running(url: str, *queues: str, every: float = 0.2, **settings: Any) -> Iterator[Live]:
+    """The page of some queues, which it polls often."""
+    options = {"url": url, "queue": ",".join(queues), **settings.pop("options", {})}
+    with Live(options, address=url, every=every, **settings) as page:
+        thread = threading.Thread(target=page.run)
+        thread.start()
+        try:
+            yield page
+        finally:
+            page.stop()
+            thread.join()
+
+
+def put_dead_letters(url: str, queue: str, *reasons: str) -> list[bytes]:
+    """Publish a dead letter for each reason, with numbers from 7000 on; returns their bodies."""
+    letters = [
+        dead(order(queue, card=7000 + number), queue, reason=reason) for number, reason in enumerate(reasons)
+    ]
+    publish(url, f"{queue}.dlq", letters)
+    return letters
