@@ -22,7 +22,7 @@ export SPARK_LOCAL_IP := 127.0.0.1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint types docs test test-fast test-newest test-oldest test-all test-matrix notebooks demo bench chaos soak fuzz wheel check-dist clean
+.PHONY: help setup lint types docs test test-fast test-newest test-oldest test-all test-matrix notebooks demo bench chaos soak fuzz screenshots wheel check-dist clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -120,6 +120,9 @@ soak: .venv/servers ## Ten minutes at 500 messages a second, and large amounts o
 fuzz: setup ## The codec against FUZZ_BODIES mutated bodies, guided by coverage
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --no-compile --editable '.[fuzz]'
 	@$(BIN)/python -m fuzz.codec $(FUZZ_BODIES) .cache/fuzz
+
+screenshots: .venv/servers ## Pictures of the live page for the documentation
+	@SCREENSHOTS=docs/assets $(BIN)/pytest -q tests/live/test_screenshots.py
 
 wheel: setup ## Build wheel and source distribution into dist/
 	@rm -rf dist

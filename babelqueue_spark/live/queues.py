@@ -33,23 +33,27 @@ class Watched:
         self._oldest: float | None = None
         self._oldest_due = 0.0
         self._reasons: dict[str, int] | None = None
-        self._reasons_of: float | None = None
+        self._reasons_of = 0
         self._error: str | None = None
 
     def poll(self, binding: BaseBinding, options: Options, *, reasons: bool) -> None:
-        """Ask for the count, now and then for the age of the oldest, and for `reasons` of a new count."""
+        """Ask for the count; browse for the oldest message, and for `reasons`, where that is free."""
         backlog = binding.backlog(self.name)
         self._backlog.add(backlog)
-        if time.monotonic() >= self._oldest_due or not backlog:
-            since = oldest(binding, self.name) if backlog else None
-            self._oldest = None if since is None else max(0.0, binding.now() - since)
-            self._oldest_due = time.monotonic() + _OLDEST_SECONDS
         if not backlog:
-            self._reasons = {}
-        elif reasons and backlog != self._reasons_of:
+            self._oldest, self._oldest_due, self._reasons, self._reasons_of = None, 0.0, {}, 0
+        elif binding.capabilities.browse == "exact":
+            self._browse(binding, options, backlog, reasons=reasons)
+        self._error = None
+
+    def _browse(self, binding: BaseBinding, options: Options, backlog: int, *, reasons: bool) -> None:
+        if time.monotonic() >= self._oldest_due:
+            self._oldest_due = time.monotonic() + _OLDEST_SECONDS
+            since = oldest(binding, self.name)
+            self._oldest = None if since is None else max(0.0, binding.now() - since)
+        if reasons and backlog != self._reasons_of:
             self.keep(by_reason(first_messages(binding, self.name, options)))
             self._reasons_of = backlog
-        self._error = None
 
     def keep(self, reasons: dict[str, int]) -> None:
         """Remember the reasons that were read."""
@@ -74,8 +78,8 @@ class Watched:
 
 
 def oldest(binding: BaseBinding, queue: str) -> float | None:
-    """Seconds since 1970 since which the message at the head waits; None where asking costs much."""
-    if not isinstance(binding, Binding) or binding.capabilities.browse != "exact":
+    """Seconds since 1970 since which the message at the head waits; None where nothing tells."""
+    if not isinstance(binding, Binding):
         return None
     with browsing(binding, queue) as batches:
         head = next(batches, empty_deliveries()).slice(0, 1)
@@ -125,8 +129,7 @@ class BrokerWatch:
         error = None
         for each in self._all():
             try:
-                is_counted = each.name in self._letters and self._binding.capabilities.browse == "exact"
-                each.poll(self._binding, self._options, reasons=is_counted)
+                each.poll(self._binding, self._options, reasons=each.name in self._letters)
             except (BabelQueueError, OSError) as failure:
                 self._connect_again()
                 if not isinstance(failure, BrokerError) or isinstance(failure, _AWAY):

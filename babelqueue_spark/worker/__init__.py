@@ -11,7 +11,8 @@ from babelqueue_spark.worker.backoff import Backoff
 from babelqueue_spark.worker.counts import Counts
 from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
 from babelqueue_spark.worker.messages import Message, Outgoing, Reject, Retry
-from babelqueue_spark.worker.redrive import Move, Redriven, redrive
+from babelqueue_spark.worker.moving import Move, Redriven
+from babelqueue_spark.worker.redrive import redrive
 from babelqueue_spark.worker.worker import Worker
 
 if TYPE_CHECKING:

@@ -10,9 +10,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from babelqueue_spark.options import read_options
-from babelqueue_spark.worker.moving import Move, Plan, Redriven, move
-
-__all__ = ["Move", "Redriven", "redrive"]
+from babelqueue_spark.worker.moving import Plan, Redriven, move
 
 _ROW = "redrive_row"
 

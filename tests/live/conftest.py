@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.live.pages import Exporter
+
 WAIT = 60_000
 """Milliseconds for which anything is awaited on a page."""
 
@@ -24,6 +26,14 @@ def browser() -> Iterator[Browser]:
         arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
         with client.chromium.launch(executable_path=shutil.which("chromium"), args=arguments) as started:
             yield started
+
+
+@pytest.fixture
+def exporter() -> Iterator[Exporter]:
+    """An endpoint of metrics."""
+    started = Exporter()
+    yield started
+    started.close()
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+
 from babelqueue_spark.live.live import Live
 from tests.streams import publish
 from tests.worker.queues import order
@@ -34,3 +36,25 @@ def put_dead_letters(url: str, queue: str, *reasons: str) -> list[bytes]:
     ]
     publish(url, f"{queue}.dlq", letters)
     return letters
+
+
+class Exporter:
+    """What a query exports, on a port of its own."""
+
+    def __init__(self) -> None:
+        registry = CollectorRegistry()
+        labels = ["query", "phase"]
+        self.seconds = Histogram("babelqueue_batch_duration_seconds", "of batches", labels, registry=registry)
+        self.messages = Counter("babelqueue_messages", "read", ["query"], registry=registry)
+        self.server, self._thread = start_http_server(0, "127.0.0.1", registry)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/metrics"
+
+    def batch(self, seconds: float, messages: int, **phases: float) -> None:
+        for phase, took in {"triggerExecution": seconds, **phases}.items():
+            self.seconds.labels("orders", phase).observe(took)
+        self.messages.labels("orders").inc(messages)
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self._thread.join()

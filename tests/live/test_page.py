@@ -119,7 +119,7 @@ def test_redrive_after_a_confirmation(url: str, queue: str, tab: Open) -> None:
         assert backlog(url, f"{queue}.dlq") == 3
         page.get_by_role("button", name="Redrive…").click()
         page.get_by_role("button", name="Redrive 2").click()
-        expect(page.locator("#done")).to_have_text(f"2 went to {queue}.")
+        expect(page.locator("#done-text")).to_have_text(f"2 went to {queue}.")
         expect(page.locator("#rows > li")).to_have_count(1)
         expect(count(page, queue)).to_have_text("2")
     assert b"7001" not in b"".join(taken(url, queue, 2))
@@ -135,7 +135,7 @@ def test_drop_after_a_confirmation(url: str, queue: str, tab: Open) -> None:
         page.get_by_role("button", name="Drop…").click()
         expect(page.get_by_role("button", name="Cancel")).to_be_focused()
         page.get_by_role("button", name="Drop 1").click()
-        expect(page.locator("#done")).to_have_text("1 dropped.")
+        expect(page.locator("#done-text")).to_have_text("1 dropped.")
         expect(page.locator("#rows > li")).to_have_count(2)
     assert taken(url, f"{queue}.dlq", 2) == [letters[0], letters[2]]
 
@@ -184,7 +184,7 @@ def test_by_keyboard_alone(redis_url: str, queue: str, tab: Open) -> None:
         expect(page.get_by_role("button", name="Cancel")).to_be_focused()
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")
-        expect(page.locator("#done")).to_have_text(f"1 went to {queue}.")
+        expect(page.locator("#done-text")).to_have_text(f"1 went to {queue}.")
 
 
 def test_a_state_that_is_new_takes_the_focus_from_nothing(redis_url: str, queue: str, tab: Open) -> None:

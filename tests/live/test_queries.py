@@ -2,47 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import expect
-from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
 
 from babelqueue_spark.live.queries import JournalWatch, MetricsWatch
 from tests.live.conftest import Open
-from tests.live.pages import running
+from tests.live.pages import Exporter, running
 from tests.streams import drain, envelope, publish
-
-
-class Exporter:
-    """What a query exports, on a port of its own."""
-
-    def __init__(self) -> None:
-        registry = CollectorRegistry()
-        labels = ["query", "phase"]
-        self.seconds = Histogram("babelqueue_batch_duration_seconds", "of batches", labels, registry=registry)
-        self.messages = Counter("babelqueue_messages", "read", ["query"], registry=registry)
-        self.server, self._thread = start_http_server(0, "127.0.0.1", registry)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/metrics"
-
-    def batch(self, seconds: float, messages: int, **phases: float) -> None:
-        for phase, took in {"triggerExecution": seconds, **phases}.items():
-            self.seconds.labels("orders", phase).observe(took)
-        self.messages.labels("orders").inc(messages)
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self._thread.join()
-
-
-@pytest.fixture
-def exporter() -> Iterator[Exporter]:
-    started = Exporter()
-    yield started
-    started.close()
 
 
 def test_batch_times_from_metrics(exporter: Exporter) -> None:

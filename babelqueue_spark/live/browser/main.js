@@ -39,10 +39,9 @@ async function ask(path, what) {
 
 function report(text, is_problem) {
   document.querySelectorAll("dialog[open]").forEach((dialog) => { if (dialog.id !== "ask") dialog.close(); });
-  const line = $("done");
-  line.classList.toggle("error", is_problem);
-  line.textContent = text;
-  line.hidden = false;
+  $("done").hidden = false;
+  $("done-text").className = is_problem ? "error" : "";
+  $("done-text").textContent = text;
 }
 
 function confirmed(title, text, yes, is_danger) {
@@ -83,10 +82,15 @@ async function confirmDrop(names) {
 function show() {
   const { address, broker } = state;
   if (!broker) return;
-  $("problem").hidden = !broker.error;
-  if (broker.error) $("problem").textContent = `${broker.error} – the page asks again.`;
+  showProblem(broker.error);
   showBroker(address, broker);
   showQueries(state);
+}
+
+// Written only when it is new: it is read aloud each time.
+function showProblem(error) {
+  $("problem").hidden = !error;
+  if (error && $("problem").textContent !== error) $("problem").textContent = error;
 }
 
 function showLink() {
@@ -137,6 +141,7 @@ $("confirm-no").onclick = () => $("confirm").close("no");
 $("close-message").onclick = () => $("message").close();
 $("read-again").onclick = () => openMessages(opened.queue);
 $("close-messages").onclick = () => { $("messages").hidden = true; opened.queue = null; };
+$("close-done").onclick = () => { $("done").hidden = true; };
 $("choose-all").onchange = (event) => chooseAll(event.target.checked);
 $("redrive").onclick = () => confirmRedrive(chosenNames());
 $("drop").onclick = () => confirmDrop(chosenNames());

@@ -96,7 +96,7 @@ function chooseAll(is_checked) {
 const chosenNames = () => [...opened.chosen].map((place) => opened.messages[place].name);
 
 function openMessage(message) {
-  const hidden = `Hidden: ${bytes(message.bytes)}. `;
+  const hidden = `Hidden (${bytes(message.bytes)}). With the option catalog, all but sensitive fields is shown here.`;
   $("message-title").textContent = message.urn || "(no URN)";
   showFields([
     ["reason", message.reason], ["exception", message.exception], ["id", message.id], ["trace", message.trace_id],
