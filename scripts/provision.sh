@@ -13,7 +13,7 @@ if [ "${1:-}" = servers ]; then
   command -v mvn >/dev/null || missing+=(maven)
   [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || missing+=(rabbitmq-server)
   [ -x /usr/sbin/mariadbd ] || missing+=(mariadb-server)
-  command -v chromium >/dev/null || missing+=(chromium)
+  command -v chromium chromium-browser google-chrome >/dev/null || missing+=(chromium)
   compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)
 fi
 [ ${#missing[@]} -eq 0 ] && exit 0
@@ -43,4 +43,10 @@ for i in "${!missing[@]}"; do
     missing[$i]=openjdk-21-jre-headless
   fi
 done
+# Ubuntu has its browser as a snap only.
+if [[ " ${missing[*]} " = *" chromium "* ]] && ! apt-cache show chromium >/dev/null 2>&1; then
+  echo "Missing here: a browser for the tests of the live page: snap install chromium"
+  for i in "${!missing[@]}"; do [ "${missing[$i]}" != chromium ] || unset "missing[$i]"; done
+  [ ${#missing[@]} -eq 0 ] && exit 0
+fi
 DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

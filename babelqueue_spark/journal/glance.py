@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from babelqueue_spark.errors import JournalMissingError
+from babelqueue_spark.errors import JournalError, JournalMissingError
 from babelqueue_spark.journal.segments import folder_of
-from babelqueue_spark.journal.stores import open_store
+from babelqueue_spark.journal.stores import Store, open_store
 
 
 @dataclass(frozen=True)
@@ -46,15 +47,23 @@ def glance(location: str, config: Mapping[str, str] | None = None) -> Glance:
         raise JournalMissingError(
             f"journal {store.location} is not there: name the journalLocation of a query"
         )
-    owner = json.loads(store.read("owner.json") or b"{}")
+    owner = _document(store, "owner.json") or {}
     commits = [int(name) for name in store.names("commits") if name.isdigit()]
     planned, segments = {}, []
-    for name in store.names("batches"):
+    for name in filter(str.isdigit, store.names("batches")):
         folder = folder_of(int(name))
         segments += [size for file, size in store.sizes(folder).items() if file.endswith(".arrow")]
-        plan = store.read(f"{folder}/plan.json")
+        plan = _document(store, f"{folder}/plan.json")
         if plan is not None:
-            planned[int(name)] = float(json.loads(plan)["planned_at"])
+            planned[int(name)] = float(plan.get("planned_at", 0))
     return Glance(
         owner.get("host"), owner.get("pid"), max(commits, default=0), planned, len(segments), sum(segments)
     )
+
+
+def _document(store: Store, name: str) -> dict[str, Any] | None:
+    content = store.read(name)
+    try:
+        return None if content is None else json.loads(content)
+    except ValueError:
+        raise JournalError(f"journal {store.location}: {name} is still being written, or damaged") from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from typing import Any
 
 from babelqueue_spark.errors import OptionError
@@ -28,7 +27,7 @@ class Actions:
 
     def __init__(self, given: Mapping[str, str], options: Options, watch: BrokerWatch) -> None:
         self._given, self._options, self._watch = given, options, watch
-        self.busy: AbstractContextManager[Any] = threading.Lock()
+        self.busy = threading.Lock()
 
     def messages(self, queue: str) -> dict[str, Any]:
         """The first messages of a queue, without their bodies."""

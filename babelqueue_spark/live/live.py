@@ -46,7 +46,7 @@ class Live:
     ) -> None:
         reads = {name: value for name, value in options.items() if _is_of_reads(name)}
         given = read_options(reads)
-        watch = BrokerWatch(given, _dead_letter_queues(options, given))
+        self._broker = BrokerWatch(given, _dead_letter_queues(options, given))
         config = resolved_config(journal_config(options))
         self._every = every
         queries: list[MetricsWatch | JournalWatch] = [
@@ -55,11 +55,11 @@ class Live:
         ]
         self._watches = {
             **{f"query {number}": each.poll for number, each in enumerate(queries)},
-            "broker": watch.poll,
+            "broker": self._broker.poll,
         }
         self._hub = Hub()
         self._hub.put("address", address)
-        self._actions = Actions(reads, given, watch)
+        self._actions = Actions(reads, given, self._broker)
         self._server = LiveServer(port, self._hub, self._actions)
 
     @property
@@ -81,10 +81,11 @@ class Live:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it: messages that are being moved are moved first."""
+        """Close it: messages that are being moved are moved first, and no others after them."""
         self._server.server_close()
-        with self._actions.busy:
-            self._hub.close()
+        self._actions.busy.acquire()
+        self._hub.close()
+        self._broker.close()
 
 
 def _is_of_reads(name: str) -> bool:

@@ -6,6 +6,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from typing import Any
 
 from babelqueue_spark.errors import JournalError, OptionError
@@ -14,6 +15,7 @@ from babelqueue_spark.live.series import Series
 from babelqueue_spark.packages import brought_by
 
 _TIMEOUT = 3.0
+_DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _MOST_BYTES = 4 << 20
 DURATION = "babelqueue_batch_duration_seconds"
 MESSAGES = "babelqueue_messages_total"
@@ -55,13 +57,13 @@ class MetricsWatch:
         error = None
         try:
             self._read()
-        except (OSError, ValueError) as failure:
-            error = f"{self._url} gives no metrics: {failure}"
+        except (OSError, ValueError, HTTPException) as failure:
+            error = f"{self._url} gives no metrics: {' '.join(str(failure).split())[:200]}"
         queries = [_as_dict(name, query) for name, query in sorted(self._queries.items())]
         return {"source": self._url, "error": error, "queries": queries}
 
     def _read(self) -> None:
-        with urllib.request.urlopen(self._url, timeout=_TIMEOUT) as answer:  # noqa: S310 (http only, see the job)
+        with _DIRECTLY.open(self._url, timeout=_TIMEOUT) as answer:
             text = answer.read(_MOST_BYTES).decode()
         sums: Sums = {}
         messages: dict[str, float] = {}
@@ -106,14 +108,14 @@ class MetricsWatch:
 
 
 def _as_dict(name: str, query: _Query) -> dict[str, Any]:
-    values = query.seconds.values
+    values, rate = query.seconds.values, query.messages.rate
     return {
         "name": name,
         "seconds": values[-1] if values else None,
         "points": values,
         "phases": query.phases,
         "batches": query.batches,
-        "rate": query.messages.rate,
+        "rate": None if rate is None or rate < 0 else rate,
         "at": query.at,
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from babelqueue_spark.bindings import BaseBinding, Binding
@@ -100,6 +101,7 @@ class BrokerWatch:
     def __init__(self, options: Options, dead_letters: Mapping[str, str]) -> None:
         self._options = options
         self._binding = options.binding()
+        self._is_broken = False
         self._queues = [Watched(name) for name in options.queue]
         self._letters = {name: Watched(name) for name in dead_letters.values()}
         self._letters_of = dict(dead_letters)
@@ -129,9 +131,11 @@ class BrokerWatch:
         error = None
         for each in self._all():
             try:
+                if self._is_broken:
+                    self._connect_again()
                 each.poll(self._binding, self._options, reasons=each.name in self._letters)
             except (BabelQueueError, OSError) as failure:
-                self._connect_again()
+                self._is_broken = True
                 if not isinstance(failure, BrokerError) or isinstance(failure, _AWAY):
                     error = str(failure)
                     break
@@ -139,8 +143,14 @@ class BrokerWatch:
         return {"at": time.time(), "error": error, **self._as_dict()}
 
     def _connect_again(self) -> None:
-        self._binding.close()
+        self.close()
         self._binding = self._options.binding()
+        self._is_broken = False
+
+    def close(self) -> None:
+        """Close the connection, as far as it is there."""
+        with suppress(BabelQueueError):
+            self._binding.close()
 
     def _as_dict(self) -> dict[str, Any]:
         return {

@@ -111,7 +111,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_json(HTTPStatus.NOT_FOUND, {"error": "there is no such page"})
 
     def do_POST(self) -> None:
-        self._guarded(self.server.guard.check, self._act)
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal() or int(length) > _MOST_BYTES:
+            self._send_json(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, {"error": "choose fewer messages at once"})
+            return
+        # Read before it is refused: who is still sending would not hear why.
+        body = self.rfile.read(int(length))
+        self._guarded(self.server.guard.check, lambda: self._act(body))
 
     def _guarded(self, check: Callable[[Message], None], answer: Callable[[], None]) -> None:
         try:
@@ -121,15 +127,12 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             answer()
 
-    def _act(self) -> None:
+    def _act(self, body: bytes) -> None:
         act = self.server.acts.get(self.path)
-        length = self.headers.get("Content-Length", "")
         if act is None:
             self._send_json(HTTPStatus.NOT_FOUND, {"error": "there is no such page"})
-        elif not length.isdecimal() or int(length) > _MOST_BYTES:
-            self._send_json(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, {"error": "choose fewer messages at once"})
         else:
-            self._send_json(*_result(act, self.rfile.read(int(length))))
+            self._send_json(*_result(act, body))
 
     def _send_page(self) -> None:
         self._send(HTTPStatus.OK, self.server.page.content, self.server.page.headers)
@@ -153,10 +156,8 @@ class _Handler(BaseHTTPRequestHandler):
         hub, sent = self.server.hub, -1
         while not hub.closed:
             version, state = hub.wait(sent, _HEARTBEAT)
-            event = (
-                b": still here\n\n" if version == sent else b"data: " + msgspec.json.encode(state) + b"\n\n"
-            )
-            self.wfile.write(event)
+            event = b": still here" if version == sent else b"data: " + msgspec.json.encode(state)
+            self.wfile.write(event + b"\n\n")
             sent = version
 
 

@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.live.pages import Exporter
 
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 WAIT = 60_000
 """Milliseconds for which anything is awaited on a page."""
 
@@ -24,7 +25,8 @@ def browser() -> Iterator[Browser]:
     with sync_playwright() as client:
         # Containers give a browser neither its sandbox nor shared memory.
         arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
-        with client.chromium.launch(executable_path=shutil.which("chromium"), args=arguments) as started:
+        executable = next(filter(None, map(shutil.which, BROWSERS)))
+        with client.chromium.launch(executable_path=executable, args=arguments) as started:
             yield started
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
+from redis import Redis
 
 from babelqueue_spark.testing import eventually
 from tests.brokers import url_of
@@ -153,6 +154,19 @@ def test_one_message_is_dropped_from_its_dialog(redis_url: str, queue: str, tab:
     assert taken(redis_url, f"{queue}.dlq", 1) == letters[:1]
 
 
+def test_messages_of_a_queue_are_shown_but_not_moved(url: str, queue: str, tab: Open) -> None:
+    publish(url, queue, [envelope(n, queue) for n in range(2)])
+    with running(url, queue) as live:
+        page = tab(live.url)
+        page.get_by_role("button", name=f"Browse {queue}", exact=True).click()
+        expect(page.locator("#rows > li")).to_have_count(2)
+        expect(page.locator("#messages").get_by_role("checkbox")).to_have_count(0)
+        expect(page.locator("#redrive")).to_be_hidden()
+        page.get_by_role("button", name="Close").click()
+        expect(page.locator("#messages")).to_be_hidden()
+    assert backlog(url, queue) == 2
+
+
 def tab_to(page: Page, wanted: Locator) -> None:
     """Press Tab until the element has the focus."""
     for _ in range(60):
@@ -293,6 +307,17 @@ def test_a_broker_that_goes_away_and_comes_back(queue: str, tab: Open) -> None:
         publish(server.url, queue, [envelope(1, queue)])
         expect(count(page, queue)).to_have_text("1")
         expect(problem).to_be_hidden()
+
+
+def test_a_queue_that_cannot_be_polled_hides_no_other(redis_url: str, queue: str, tab: Open) -> None:
+    publish(redis_url, f"{queue}-b", [envelope(1, queue)])
+    with Redis.from_url(redis_url) as client:
+        client.set(queue, "no list")
+    with running(redis_url, queue, f"{queue}-b") as live:
+        page = tab(live.url)
+        expect(card(page, queue).locator(".error")).to_contain_text("another kind of value")
+        expect(count(page, f"{queue}-b")).to_have_text("1")
+        expect(page.get_by_role("alert")).to_be_hidden()
 
 
 def test_a_job_that_ends_is_seen(redis_url: str, queue: str, tab: Open) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from babelqueue_spark.journal import Journal
 from babelqueue_spark.live.queries import JournalWatch, MetricsWatch
 from tests.live.conftest import Open
 from tests.live.pages import Exporter, running
@@ -73,6 +74,12 @@ def test_no_journal_is_an_error_and_stays_none(tmp_path: Path) -> None:
     seen = JournalWatch(str(tmp_path / "journal"), {}).poll()
     assert "is not there" in seen["error"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_journal_whose_file_is_damaged(tmp_path: Path) -> None:
+    assert Journal(str(tmp_path)).id
+    (tmp_path / "owner.json").write_text('{"owner"')
+    assert "owner.json is still being written, or damaged" in JournalWatch(str(tmp_path), {}).poll()["error"]
 
 
 def test_queries_on_the_page(exporter: Exporter, tmp_path: Path, tab: Open) -> None:

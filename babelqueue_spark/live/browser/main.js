@@ -71,7 +71,7 @@ async function confirmRedrive(names) {
 
 async function confirmDrop(names) {
   const what = counted(names.length, "dead letter");
-  const text = `They leave ${opened.queue} for ever. Nothing brings them back.`;
+  const text = `What is dropped leaves ${opened.queue} for ever. Nothing brings it back.`;
   if (!(await confirmed(`Drop ${what}?`, text, `Drop ${number(names.length)}`, true))) return;
   const done = await ask("/api/drop", { queue: opened.queue, chosen: names });
   if (!done) return;
@@ -81,10 +81,10 @@ async function confirmDrop(names) {
 
 function show() {
   const { address, broker } = state;
+  showQueries(state);
   if (!broker) return;
   showProblem(broker.error);
   showBroker(address, broker);
-  showQueries(state);
 }
 
 // Written only when it is new: it is read aloud each time.

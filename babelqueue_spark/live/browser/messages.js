@@ -1,14 +1,15 @@
-// What is open: a queue, its messages as they were read, and which of them are chosen, by their place.
-const opened = { queue: null, messages: [], most: 0, reason: null, chosen: new Set(), is_reading: false };
+// What is open: a queue, its messages as they were read, which of them are chosen, by their place, and whether
+// an answer is awaited, or was an error: then nothing is read until somebody asks for it.
+const opened = { queue: null, messages: [], most: 0, reason: null, chosen: new Set(), is_waiting: false };
 
 const mayMove = () => !state.broker.is_log && state.broker.dead_letters.some((queue) => queue.name === opened.queue);
 
 async function openMessages(queue) {
   const is_new = opened.queue !== queue;
-  opened.is_reading = true;
+  opened.is_waiting = true;
   const found = await ask("/api/messages", { queue });
-  opened.is_reading = false;
-  if (!found) return;
+  opened.is_waiting = !found;
+  if (!found || (!is_new && opened.queue !== queue)) return;
   Object.assign(opened, { queue, messages: found.messages, most: found.most, chosen: new Set() });
   if (is_new || !(opened.reason in found.reasons)) opened.reason = null;
   $("messages").hidden = false;
@@ -30,7 +31,7 @@ function showCount(backlog) {
   if (is_same) $("messages-note").textContent = firstOf();
   else if (state.broker.browse !== "exact" || opened.chosen.size || document.querySelector("dialog[open]")) {
     $("messages-note").textContent = `The queue has ${counted(backlog, "message")} now: read it again.`;
-  } else if (!opened.is_reading) openMessages(opened.queue);
+  } else if (!opened.is_waiting) openMessages(opened.queue);
 }
 
 function showReasons(reasons) {

@@ -24,14 +24,17 @@ function figure(unit) {
   return made;
 }
 
+const TAKES = "Browsing takes the messages and gives them back.";
+
 function queueCard(first) {
   const browse = el("button", { type: "button", textContent: "Browse", onclick: () => openMessages(first.name) });
   browse.setAttribute("aria-label", `Browse ${first.name}`);
   const size = figure(state.broker.is_log ? "messages kept" : "messages waiting");
   const list = el("dl", { className: "facts" });
+  const note = el("p", { className: "note", textContent: state.broker.browse === "intrusive" ? TAKES : "" });
   const error = el("p", { className: "error" });
   const card = el("li", { className: "card" },
-    el("div", { className: "top" }, el("h3", { textContent: first.name }), browse), size, list, error);
+    el("div", { className: "top" }, el("h3", { textContent: first.name }), browse), size, list, note, error);
   browse.hidden = state.broker.browse === "none";
   card.show = (queue) => {
     size.show(queue);
@@ -76,7 +79,7 @@ function showBars(list, reasons) {
 function noteOf(queue) {
   if (!queue.backlog) return "None.";
   if (state.broker.browse === "none") return `${state.broker.broker} shows messages only to who takes them: use the job redrive.`;
-  if (queue.reasons === null) return "Browse it to read the reasons.";
+  if (queue.reasons === null) return `Browse it to read the reasons. ${TAKES}`;
   const known = Object.values(queue.reasons).reduce((sum, count) => sum + count, 0);
   if (known < queue.backlog) return `Reasons of ${number(known)} messages, as they were read last.`;
   return state.broker.browse === "intrusive" ? "Reasons as they were read last." : "";
