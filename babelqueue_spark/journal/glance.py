@@ -66,4 +66,6 @@ def _document(store: Store, name: str) -> dict[str, Any] | None:
     try:
         return None if content is None else json.loads(content)
     except ValueError:
-        raise JournalError(f"journal {store.location}: {name} is still being written, or damaged") from None
+        raise JournalError(
+            f"journal {store.location}: {name} is no JSON: its storage has damaged it"
+        ) from None

@@ -78,8 +78,8 @@ def test_no_journal_is_an_error_and_stays_none(tmp_path: Path) -> None:
 
 def test_a_journal_whose_file_is_damaged(tmp_path: Path) -> None:
     assert Journal(str(tmp_path)).id
-    (tmp_path / "owner.json").write_text('{"owner"')
-    assert "owner.json is still being written, or damaged" in JournalWatch(str(tmp_path), {}).poll()["error"]
+    (tmp_path / "owner.json").write_text('{"owner"}')
+    assert "owner.json is no JSON" in JournalWatch(str(tmp_path), {}).poll()["error"]
 
 
 def test_queries_on_the_page(exporter: Exporter, tmp_path: Path, tab: Open) -> None:
