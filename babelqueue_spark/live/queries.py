@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from typing import Any
@@ -17,24 +16,69 @@ from babelqueue_spark.packages import brought_by
 _TIMEOUT = 3.0
 _DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _MOST_BYTES = 4 << 20
-DURATION = "babelqueue_batch_duration_seconds"
-MESSAGES = "babelqueue_messages_total"
-_WHOLE = "triggerExecution"
-"""The phase that has all others within it."""
-
-Sums = dict[str, dict[str, tuple[float, float]]]
-"""Query → phase → seconds and batches so far."""
+_FIELDS = {
+    "babelqueue_batch_duration_seconds_sum": "seconds",
+    "babelqueue_batch_duration_seconds_count": "batches",
+    "babelqueue_messages_total": "messages",
+    "babelqueue_last_batch_timestamp_seconds": "last_batch",
+    "babelqueue_query_active": "active",
+}
+"""Sample of a query → the field that it is."""
+_PHASES = "babelqueue_batch_phase_seconds_total"
 
 
 @dataclass
+class _Sums:
+    """What an endpoint says of one query: sums since its process began.
+
+    Attributes:
+        last_batch: seconds since 1970; None where nothing tells.
+        active: 0 once the query has ended.
+    """
+
+    seconds: float = 0.0
+    batches: float = 0.0
+    messages: float = 0.0
+    phases: dict[str, float] = field(default_factory=dict)
+    last_batch: float | None = None
+    active: float = 1.0
+
+
 class _Query:
     """What was seen of one query."""
 
-    seconds: Series = field(default_factory=Series)
-    messages: Series = field(default_factory=Series)
-    batches: float = 0.0
-    phases: dict[str, float] = field(default_factory=dict)
-    at: float | None = None
+    def __init__(self) -> None:
+        self._sums = _Sums()
+        self._seconds = Series()
+        self._messages = Series()
+        self._phases: dict[str, float] = {}
+
+    def add(self, now: _Sums) -> None:
+        """Add what is new, and the mean time of the batches since the last poll."""
+        former = self._sums if now.batches >= self._sums.batches else _Sums()  # its process was started again
+        batches = now.batches - former.batches
+        if batches > 0:
+            self._seconds.add((now.seconds - former.seconds) / batches)
+            self._phases = {
+                phase: (seconds - former.phases.get(phase, 0.0)) / batches
+                for phase, seconds in now.phases.items()
+            }
+        self._messages.add(now.messages)
+        self._sums = now
+
+    def as_dict(self, name: str) -> dict[str, Any]:
+        """As a JSON object."""
+        values, rate = self._seconds.values, self._messages.rate
+        return {
+            "name": name,
+            "seconds": values[-1] if values else None,
+            "points": values,
+            "phases": self._phases,
+            "batches": self._sums.batches,
+            "rate": None if rate is None or rate < 0 else rate,
+            "last_batch": self._sums.last_batch,
+            "has_ended": not self._sums.active,
+        }
 
 
 class MetricsWatch:
@@ -49,75 +93,33 @@ class MetricsWatch:
             from prometheus_client.parser import text_string_to_metric_families
         self._parse = text_string_to_metric_families
         self._url = url
-        self._former: Sums = {}
         self._queries: dict[str, _Query] = {}
 
     def poll(self) -> dict[str, Any]:
         """Read the endpoint once; one that is away is an error in what comes back, and nothing is raised."""
         error = None
         try:
-            self._read()
+            found = self._read()
         except (OSError, ValueError, HTTPException) as failure:
             error = f"{self._url} gives no metrics: {' '.join(str(failure).split())[:200]}"
-        queries = [_as_dict(name, query) for name, query in sorted(self._queries.items())]
+        else:
+            self._queries = {name: self._queries.get(name, _Query()) for name in sorted(found)}
+            for name, query in self._queries.items():
+                query.add(found[name])
+        queries = [query.as_dict(name) for name, query in self._queries.items()]
         return {"source": self._url, "error": error, "queries": queries}
 
-    def _read(self) -> None:
+    def _read(self) -> dict[str, _Sums]:
         with _DIRECTLY.open(self._url, timeout=_TIMEOUT) as answer:
             text = answer.read(_MOST_BYTES).decode()
-        sums: Sums = {}
-        messages: dict[str, float] = {}
-        for name, labels, value in self._samples(text):
-            query = labels.get("query", "")
-            if name in (f"{DURATION}_sum", f"{DURATION}_count"):
-                seconds, batches = sums.setdefault(query, {}).get(labels.get("phase", _WHOLE), (0.0, 0.0))
-                at_sum = name.endswith("_sum")
-                sums[query][labels.get("phase", _WHOLE)] = (value, batches) if at_sum else (seconds, value)
-            elif name == MESSAGES:
-                messages[query] = messages.get(query, 0.0) + value
-        for query in {*sums, *messages}:
-            its = self._queries.setdefault(query, _Query())
-            if query in messages:
-                its.messages.add(messages[query])
-            self._add_batches(its, sums.get(query, {}), self._former.get(query, {}))
-        self._former = sums
-
-    def _samples(self, text: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
+        found: dict[str, _Sums] = {}
         for family in self._parse(text):
-            if family.name in (DURATION, MESSAGES.removesuffix("_total")):
-                for sample in family.samples:
-                    yield sample.name, sample.labels, sample.value
-
-    @staticmethod
-    def _add_batches(
-        query: _Query, now: Mapping[str, tuple[float, float]], former: Mapping[str, tuple[float, float]]
-    ) -> None:
-        """Add the mean of the batches that ended since the last poll."""
-        phases = {}
-        for phase, (seconds, batches) in now.items():
-            before = former.get(phase, (0.0, 0.0))
-            if batches < before[1]:  # the process was started again
-                before = (0.0, 0.0)
-            if batches > before[1]:
-                phases[phase] = (seconds - before[0]) / (batches - before[1])
-        if phases:
-            whole = phases.pop(_WHOLE, None)
-            query.seconds.add(sum(phases.values()) if whole is None else whole)
-            query.phases, query.at = phases, time.time()
-            query.batches = max(batches for _, batches in now.values())
-
-
-def _as_dict(name: str, query: _Query) -> dict[str, Any]:
-    values, rate = query.seconds.values, query.messages.rate
-    return {
-        "name": name,
-        "seconds": values[-1] if values else None,
-        "points": values,
-        "phases": query.phases,
-        "batches": query.batches,
-        "rate": None if rate is None or rate < 0 else rate,
-        "at": query.at,
-    }
+            for name, labels, value, *_ in family.samples:
+                if name in _FIELDS:
+                    setattr(found.setdefault(labels.get("query", ""), _Sums()), _FIELDS[name], value)
+                elif name == _PHASES:
+                    found.setdefault(labels["query"], _Sums()).phases[labels["phase"]] = value
+        return found
 
 
 class JournalWatch:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from babelqueue_spark.live.live import Live
 from tests.streams import publish
@@ -43,16 +43,25 @@ class Exporter:
 
     def __init__(self) -> None:
         registry = CollectorRegistry()
-        labels = ["query", "phase"]
-        self.seconds = Histogram("babelqueue_batch_duration_seconds", "of batches", labels, registry=registry)
-        self.messages = Counter("babelqueue_messages", "read", ["query"], registry=registry)
+
+        def made(kind: type, name: str, *labels: str) -> Any:
+            return kind(f"babelqueue_{name}", "of a query", ["query", *labels], registry=registry)
+
+        self.seconds = made(Histogram, "batch_duration_seconds")
+        self.phases = made(Counter, "batch_phase_seconds", "phase")
+        self.messages = made(Counter, "messages")
+        self.last_batch = made(Gauge, "last_batch_timestamp_seconds")
+        self.active = made(Gauge, "query_active")
         self.server, self._thread = start_http_server(0, "127.0.0.1", registry)
         self.url = f"http://127.0.0.1:{self.server.server_port}/metrics"
 
     def batch(self, seconds: float, messages: int, **phases: float) -> None:
-        for phase, took in {"triggerExecution": seconds, **phases}.items():
-            self.seconds.labels("orders", phase).observe(took)
+        self.seconds.labels("orders").observe(seconds)
+        for phase, took in phases.items():
+            self.phases.labels("orders", phase).inc(took)
         self.messages.labels("orders").inc(messages)
+        self.last_batch.labels("orders").set_to_current_time()
+        self.active.labels("orders").set(1)
 
     def close(self) -> None:
         self.server.shutdown()

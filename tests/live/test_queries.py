@@ -34,14 +34,26 @@ def test_batch_times_from_metrics(exporter: Exporter) -> None:
     assert query["rate"] > 0
 
 
-def test_metrics_without_phases_and_of_a_process_that_was_started_again(exporter: Exporter) -> None:
+def test_metrics_of_a_process_that_was_started_again(exporter: Exporter) -> None:
     watch = MetricsWatch(exporter.url)
-    exporter.seconds.labels("orders", "addBatch").observe(2.0)
-    exporter.seconds.labels("orders", "addBatch").observe(2.0)
+    exporter.batch(2.0, 100)
+    exporter.batch(2.0, 100)
     assert watch.poll()["queries"][0]["seconds"] == 2.0
     exporter.seconds.clear()
-    exporter.seconds.labels("orders", "addBatch").observe(0.5)
-    assert watch.poll()["queries"][0]["points"] == [2.0, 0.5]
+    exporter.messages.clear()
+    exporter.batch(0.5, 10)
+    [query] = watch.poll()["queries"]
+    assert (query["points"], query["rate"]) == ([2.0, 0.5], None)
+
+
+def test_a_query_that_has_ended(exporter: Exporter) -> None:
+    watch = MetricsWatch(exporter.url)
+    exporter.batch(2.0, 100)
+    assert not watch.poll()["queries"][0]["has_ended"]
+    exporter.active.labels("orders").set(0)
+    [query] = watch.poll()["queries"]
+    assert query["has_ended"]
+    assert query["last_batch"] > 1_700_000_000
 
 
 def test_metrics_that_are_away_are_an_error_until_they_are_back(exporter: Exporter) -> None:

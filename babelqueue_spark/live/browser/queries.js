@@ -5,6 +5,8 @@ function showQueries(parts) {
   keyed($("queries"), cards, (card) => card.key, queryCard);
 }
 
+const ago = (since) => (since ? `${lasting(Math.max(0, Date.now() / 1000 - since))} ago` : null);
+
 function ofMetrics(part) {
   const cards = part.queries.map((query) => ({
     key: `${part.source} ${query.name}`,
@@ -16,7 +18,8 @@ function ofMetrics(part) {
     facts: [
       ["batches", number(query.batches)],
       ["messages", query.rate === null ? null : `${number(query.rate)} a second`],
-      ["last batch", query.at === null ? null : `${lasting(Math.max(0, Date.now() / 1000 - query.at))} ago`],
+      ["last batch", ago(query.last_batch)],
+      ["state", query.has_ended ? "ended" : null],
       ...Object.entries(query.phases).map(([phase, seconds]) => [phase, lasting(seconds)]),
     ],
   }));
@@ -26,7 +29,6 @@ function ofMetrics(part) {
 }
 
 function ofJournal(part) {
-  const planned = part.planned_at ? `${lasting(Math.max(0, Date.now() / 1000 - part.planned_at))} ago` : null;
   return {
     key: `journal ${part.location}`,
     name: "journal",
@@ -36,7 +38,7 @@ function ofJournal(part) {
     points: null,
     facts: part.error ? [] : [
       ["batch", number(part.batch)],
-      ["planned", planned],
+      ["planned", ago(part.planned_at)],
       ["committed up to", number(part.committed)],
       ["owner", part.host && `${part.host}, process ${part.process}`],
       ["kept", `${counted(part.segments, "segment")}, ${bytes(part.bytes)}`],
