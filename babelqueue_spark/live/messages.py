@@ -1,4 +1,4 @@
-"""Look into a queue without consuming it, and say of each message what may be shown."""
+"""Browse a queue, and say of each message what may be shown."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def by_reason(messages: list[Shown]) -> dict[str, int]:
 
 @contextmanager
 def browsing(binding: BaseBinding, queue: str) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Browse a queue; what that holds goes back at the end, not when somebody collects the iterator."""
+    """Browse a queue; what that holds is released at the end, not when somebody collects the iterator."""
     batches = binding.browse(queue)
     try:
         yield batches

@@ -1,4 +1,4 @@
-"""Take messages out of a dead-letter queue: what is chosen goes, all else is given back."""
+"""Take messages out of a dead-letter queue: what is chosen goes, all else is released."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Select = Callable[[pa.RecordBatch, pa.RecordBatch], set[int]]
 """Takes a `DELIVERIES` batch and the columns of a read of it; returns the numbers of the selected rows."""
 
 Held = tuple[pa.RecordBatch, set[int]]
-"""A `DELIVERIES` batch, and the rows of it that are given back at the end."""
+"""A `DELIVERIES` batch, and the rows of it that are released at the end."""
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,9 @@ def move(given: Options, plan: Plan) -> Redriven:
 
 @contextmanager
 def held(binding: Binding, queue: str, *, browsing: bool = False) -> Iterator[Iterator[Held]]:
-    """What is in the queue at the start, batch by batch; at the end, the rows that stay are given back.
+    """What is in the queue at the start, batch by batch; at the end, the rows that stay are released.
 
-    With `browsing`, nothing is claimed, and nothing given back.
+    With `browsing`, nothing is claimed, and nothing released.
     """
     with ExitStack() as claims:
         yield _held(binding, queue, claims, browsing)
@@ -108,11 +108,11 @@ def _held(binding: Binding, queue: str, claims: ExitStack, browsing: bool) -> It
     for batch in binding.browse(queue) if browsing else _taken(binding, queue):
         stay = set(range(len(batch)))
         if not browsing:
-            claims.callback(_give_back, binding, queue, batch, stay)
+            claims.callback(_release, binding, queue, batch, stay)
         yield batch, stay
 
 
-def _give_back(binding: Binding, queue: str, batch: pa.RecordBatch, rows: set[int]) -> None:
+def _release(binding: Binding, queue: str, batch: pa.RecordBatch, rows: set[int]) -> None:
     binding.release(queue, batch.take(pa.array(sorted(rows), pa.int64())))
 
 

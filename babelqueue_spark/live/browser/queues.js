@@ -24,7 +24,7 @@ function figure(unit) {
   return made;
 }
 
-const TAKES = "Browsing takes the messages and gives them back.";
+const TAKES = "Browsing claims the messages and releases them.";
 
 function queueCard(first) {
   const browse = el("button", { type: "button", textContent: "Browse", onclick: () => openMessages(first.name) });
