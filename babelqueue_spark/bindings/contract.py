@@ -224,6 +224,14 @@ class BaseBinding(ABC):
         """Return the queue for dead letters of `queue`: `<queue>.dlq`, or `<queue>.failed`."""
         return f"{queue}.dlq" if style == "babelqueue" else f"{queue}.failed"
 
+    def oldest(self, queue: str) -> float | None:
+        """Seconds since 1970 since which the message waits that is claimed next; one round trip at most.
+
+        None where none waits, or the broker does not tell.
+        """
+        del queue
+        return None
+
     def make_temporary(self, queue: str, idle: float) -> None:  # noqa: B027 (most need no making)
         """Make a queue that goes when it was unused for `idle` seconds, on brokers whose queues are made."""
 

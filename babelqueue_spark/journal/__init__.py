@@ -1,7 +1,7 @@
 """Claimed messages on shared storage, so that Spark can read again what a queue has forgotten."""
 
 from babelqueue_spark.deprecated import renamed
-from babelqueue_spark.journal.journal import Journal, State
+from babelqueue_spark.journal.journal import Journal, State, Tally
 from babelqueue_spark.journal.segments import (
     CLOCK_SKEW,
     AckRecord,
@@ -27,6 +27,7 @@ __all__ = [
     "State",
     "Store",
     "Survey",
+    "Tally",
     "is_object_store",
     "names_of",
     "open_store",

@@ -59,6 +59,25 @@ class State:
     unacknowledged: dict[str, tuple[int, float]] = field(default_factory=dict)
 
 
+@dataclass
+class Tally:
+    """What an owner has seen since it took the journal over; the first four only grow.
+
+    Attributes:
+        segments, bytes: of finished batches.
+        redelivered: deliveries in them that were recognised as redeliveries.
+        unacknowledged: messages in them whose claims had lapsed before the acknowledge.
+        held_segments, held_bytes: what the journal held when the last batch had ended.
+    """
+
+    segments: int = 0
+    bytes: int = 0
+    redelivered: int = 0
+    unacknowledged: int = 0
+    held_segments: int = 0
+    held_bytes: int = 0
+
+
 class Journal:
     """One journal directory. Cheap to make; executors use only `segment` and `expected_redeliveries`.
 
@@ -81,6 +100,8 @@ class Journal:
         self._owner_version: str | None = None
         self._state: State | None = None
         self._id: str | None = None
+        self._kept: dict[int, list[int]] = {}  # finished batch → sizes of its segments, until it is cleaned
+        self.tally = Tally()
 
     @property
     def id(self) -> str:
@@ -134,6 +155,7 @@ class Journal:
         self._owner, self._owner_version = str(owner["owner"]), None
         self._state = self._read_state()
         self._remove_cleaned(self._state.cleaned)
+        self._keep(range(self._state.cleaned + 1, self._state.committed + 1))
 
     def check_owner(self) -> Survey:
         """Raise `JournalTakenOverError` if another query has taken the journal over since `take_over`.
@@ -297,11 +319,14 @@ class Journal:
         while cleaned < batch and self._expired(cleaned + 1, oldest):
             cleaned += 1
         unacknowledged = self._still_unacknowledged(before, batch, now, seen)
+        self._count(range(before.committed + 1, batch + 1), seen)
         after = {"cleaned": cleaned, "lost": unacknowledged}
         expired = range(before.cleaned + 1, cleaned + 1)
         self._write_commit(batch, encode(after), expired)
         if self._state is not None:
             self._state = State(batch, cleaned, unacknowledged)
+        for number in expired:
+            self._kept.pop(number, None)
         former = [_commit(number) for number in _numbers(seen.sizes("commits")) if number < batch]
         self._store.remove_all(former, [folder_of(number) for number in expired], seen)
 
@@ -340,9 +365,26 @@ class Journal:
             record = segment.ack_record()
             if record is not None:
                 counts.update(record.expected_redeliveries())
+                self.tally.redelivered += record.redelivered.total()
+                self.tally.unacknowledged += record.unacknowledged.total()
         return {
             name: (count, remembered.get(name, (0, now))[1]) for name, count in counts.items() if count > 0
         }
+
+    def _count(self, batches: range, seen: Survey) -> None:
+        """Add finished batches to the tally."""
+        for number in batches:
+            sizes = self._kept[number] = _segment_sizes(seen.sizes(folder_of(number)))
+            self.tally.segments += len(sizes)
+            self.tally.bytes += sum(sizes)
+        self.tally.held_segments = sum(map(len, self._kept.values()))
+        self.tally.held_bytes = sum(map(sum, self._kept.values()))
+
+    def _keep(self, batches: range) -> None:
+        """Note what finished batches of a former owner hold: nothing is asked where all are cleaned."""
+        if batches:
+            seen = self._store.survey(folder_of(batches.start - 1))
+            self._kept = {number: _segment_sizes(seen.sizes(folder_of(number))) for number in batches}
 
     def _expired(self, batch: int, before: float) -> bool:
         if before == math.inf:
@@ -367,6 +409,10 @@ def _commit(batch: int) -> str:
 
 def _numbers(names: Iterable[str]) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
+
+
+def _segment_sizes(sizes: Mapping[str, int]) -> list[int]:
+    return [size for name, size in sizes.items() if name.endswith(".arrow")]
 
 
 def _partitions(names: Iterable[str], suffix: str) -> list[int]:

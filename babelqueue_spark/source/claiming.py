@@ -204,7 +204,7 @@ def _redeliveries(
         return [pa.repeat(pa.scalar(False), batch.num_rows) for _, batch in claimed]
     masks = [_known_among(batch, _identities(binding)(queue, batch), known) for queue, batch in claimed]
     count = sum(mask.true_count for mask in masks)
-    logger.info("%s: recognised %d redeliveries of journalled messages", claim.queues, count)
+    logger.debug("%s: recognised %d redeliveries of journalled messages", claim.queues, count)
     return masks
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -80,8 +81,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planning.start_draining()
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Report the backlog of each queue at the last poll, for the query progress."""
-        return {"backlog": self._planning.backlog, "total": sum(self._planning.backlog.values())}
+        """Report the backlog at the last poll, and what the journal has counted, for the query progress."""
+        return self._planning.report()
 
     def partitions(self, start: Any, end: Any) -> Sequence[InputPartition]:
         """Divide the batches after `start` up to `end` into claims; a replay makes the same ones."""
@@ -193,6 +194,13 @@ class _Planner:
         if int(end["batch"]) > self._journal.state().committed:
             seen = self._journal.check_owner()
             self._journal.commit(int(end["batch"]), self._options.journal_retention, seen)
+
+    def report(self) -> dict[str, Any]:
+        return {
+            "backlog": self.backlog,
+            "total": sum(self.backlog.values()),
+            "journal": asdict(self._journal.tally),
+        }
 
     # -- ownership, and what is proved ---------------------------------------------------------------
 

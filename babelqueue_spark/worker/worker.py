@@ -22,6 +22,7 @@ from babelqueue_spark.options import journal_config, resolved_config, write_opti
 from babelqueue_spark.packages import require
 from babelqueue_spark.rows.reading import SCHEMA
 from babelqueue_spark.tracing.setting import Source, Tracing
+from babelqueue_spark.worker import observers
 from babelqueue_spark.worker.arguments import (
     checked_context,
     checked_policy,
@@ -434,6 +435,7 @@ class Worker:
 
     def _finish(self, batch: int, counts: Counts) -> None:
         self.counts.by += counts.by
+        observers.tell(counts)
         if self._on_batch is not None:
             self._on_batch(batch, counts)
 

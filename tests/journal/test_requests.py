@@ -77,6 +77,10 @@ class Query:
         self.partitions = partitions or self.partitions
         return sum(map(self.read, partitions))
 
+    def tally(self) -> dict[str, int]:
+        """What the source reports of its journal."""
+        return dict(self._reader.reportLatestOffset()["journal"])
+
     def read(self, partition: Any) -> int:
         return sum(batch.num_rows for batch in self._reader.read(partition))
 
@@ -128,6 +132,23 @@ def test_a_batch_costs_four_requests_and_four_for_each_partition(
     }
 
 
+def test_the_tally_counts_segments_and_what_retention_keeps(
+    server: S3Server, tmp_path: Path, queue: str
+) -> None:
+    query = Query(server, tmp_path, queue, journalRetention="1h")
+    for messages in (10, 2000, 10):
+        query.publish(messages)
+        assert query.trigger() == messages
+    first = query.tally()
+    assert (first["segments"], first["held_segments"]) == (3, 3)
+    assert first["bytes"] == first["held_bytes"] > 0
+    after = Query(server, tmp_path, queue, journalRetention="1h")
+    assert after.trigger() == 10
+    after.publish(1)
+    assert after.trigger() == 1
+    assert (after.tally()["segments"], after.tally()["held_segments"]) == (1, 4)
+
+
 class TestRedeliveries:
     """The fifth request of a partition: what may be delivered again, where the broker does not say it."""
 
@@ -160,6 +181,9 @@ class TestRedeliveries:
         assert query.waiting() == 10
         assert query.trigger() == 0
         assert query.waiting() == 0
+        query.publish(1)
+        assert query.trigger() == 1
+        assert (query.tally()["unacknowledged"], query.tally()["redelivered"]) == (10, 10)
 
 
 def _die(*_: object) -> None:

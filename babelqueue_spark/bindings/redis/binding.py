@@ -10,7 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelqueue_spark.bindings.batches import empty_deliveries, fitting, total_bytes
+from babelqueue_spark.bindings.batches import empty_deliveries, envelopes_of, fitting, total_bytes
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
 from babelqueue_spark.bindings.redis.client import RedisClient
 from babelqueue_spark.bindings.redis.layouts import SCRIPT_MESSAGES, DefaultLayout, LaravelLayout, parts
@@ -49,6 +49,13 @@ class RedisBinding(Binding):
     def backlog(self, queue: str) -> int:
         """Ready messages, delayed ones that are due, and lapsed claims; one round trip."""
         return self.layout.backlog(queue)
+
+    def oldest(self, queue: str) -> float | None:
+        """`meta.created_at` of the head of the ready list, by its producer's clock."""
+        head = self.layout.head(queue)
+        meta = envelopes_of(head).column("meta")
+        created_at = pc.cast(pc.struct_field(meta, "created_at"), pa.int64()).to_pylist()
+        return created_at[0] / 1_000_000 if created_at and created_at[0] is not None else None
 
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
         """By scripts that first give back lapsed claims and move delayed messages that are due."""

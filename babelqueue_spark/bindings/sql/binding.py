@@ -94,6 +94,19 @@ class SqlBinding(Binding):
             ready = (*self._named(table, queue), *self._ready(queue, now))
             return connection.execute(select(func.count()).select_from(table).where(*ready)).scalar_one()
 
+    def oldest(self, queue: str) -> float | None:
+        """When the row that is claimed next was due; of failed rows and of an outbox, when it was written."""
+        table = self._table(queue)
+        by_time = table is self._tables.jobs and "available_at" in table.c
+        since, order = (
+            (table.c.available_at, self._tables.order) if by_time else (table.c.created_at, (table.c.id,))
+        )
+        with self._client.reading() as connection:
+            ready = (*self._named(table, queue), *self._ready(queue, self._client.dialect.now(connection)))
+            first = select(cast(since, String)).where(*ready).order_by(*order).limit(1)
+            found = times.read(pa.array(connection.scalars(first).all(), pa.string()), self._zone)
+        return found[0].value / 1_000_000 if len(found) and found[0].is_valid else None
+
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
         """By setting `reserved_at`, in the order of the reserve index: when due, then as published."""
         if _is_failed(queue):
