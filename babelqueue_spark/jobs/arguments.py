@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import re
 import shlex
@@ -39,12 +40,25 @@ class Arguments(argparse.ArgumentParser):
     def parse_args(self, args: Sequence[str] | None = None) -> argparse.Namespace:  # type: ignore[override]
         """Parse, and keep a Spark that is not there yet quiet unless `--verbose` is given."""
         given = super().parse_args(args)
-        if not given.verbose:
+        if given.verbose:
+            logging.basicConfig(format="%(message)s")
+            logging.getLogger("babelqueue_spark.batches").setLevel(logging.INFO)
+        else:
             os.environ.setdefault("LOG4J_CONFIGURATION_FILE", str(_LOG_SETTINGS))
         return given
 
     def convert_arg_line_to_args(self, arg_line: str) -> list[str]:
         return shlex.split(arg_line, comments=True)
+
+    def add_metrics(self) -> None:
+        """`--metrics`, of jobs that run a query; see `observed`."""
+        self.add_argument(
+            "--metrics",
+            metavar="WHERE",
+            type=reference,
+            help="tell Prometheus, while the job runs: a port (9464, or 0.0.0.0:9464), the URL of a push "
+            "gateway, a file that ends with .prom, or env:NAME, or file:/path",
+        )
 
     def add_broker(
         self, prefix: str = "", *, queue: str, required: bool = True, url_required: bool = True

@@ -11,7 +11,7 @@ too, byte for byte and with the reason. A message leaves its queue when the stre
 that was killed is repeated without loss, and without repeats where the target is Redis or SQL.
 
 Without `--every` it carries what is there when it starts, then stops; with it, it continues until it is
-stopped.
+stopped. `--metrics` tells Prometheus of its batches, of the queues on both sides and of their dead letters.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
-from babelqueue_spark.jobs.command import Arguments, bar, job, new_console, place, session, waiting
+from babelqueue_spark.jobs.command import Arguments, bar, job, new_console, observed, place, session, waiting
 from babelqueue_spark.options import Options, read_options, write_options
 from babelqueue_spark.rows.reading import SCHEMA
 
@@ -40,8 +40,13 @@ def main(arguments: list[str] | None = None) -> int:
     sink = write_options(target)
     console = new_console()
     console.print(f"{given.from_queue}: {found:,} messages waiting")
-    query = start(session(f"bridge {given.from_queue}"), source, target, sink, given)
-    with bar(console, None if given.every else found) as progress:
+    spark = session(f"bridge {given.from_queue}")
+    watched = [source, {**target, "queue": given.to_queue or given.from_queue}]
+    with (
+        observed(spark, "bridge", given.metrics, watched),
+        bar(console, None if given.every else found) as progress,
+    ):
+        query = start(spark, source, target, sink, given)
         task = progress.add_task(given.from_queue, total=None if given.every else found)
         carried = follow(query, lambda messages: progress.update(task, completed=messages))
     console.print(f"carried {carried:,} messages")
@@ -56,6 +61,7 @@ def command_line() -> Arguments:
     parser.add_argument(
         "--state", metavar="FOLDER", type=place, required=True, help="of the stream's journal and checkpoint"
     )
+    parser.add_metrics()
     parser.add_argument("--every", metavar="TIME", help="continue until stopped, with a batch so often")
     return parser
 

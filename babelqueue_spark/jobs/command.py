@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
 from typing import Any
 
@@ -17,9 +17,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from babelqueue_spark.bindings import Binding, binding_class
 from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.jobs.arguments import Arguments, count, option, pair, place, reference
-from babelqueue_spark.options import Options
+from babelqueue_spark.metrics import log_batches
+from babelqueue_spark.options import Options, write_options
 
 __all__ = [
     "Arguments",
@@ -29,6 +31,7 @@ __all__ = [
     "count",
     "job",
     "new_console",
+    "observed",
     "of_both",
     "option",
     "pair",
@@ -95,6 +98,30 @@ def session(name: str) -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )
+
+
+@contextmanager
+def observed(
+    spark: SparkSession, job: str, where: str | None, queues: Iterable[Mapping[str, str]]
+) -> Iterator[None]:
+    """Log the batches of a job, and give metrics to where `--metrics` says; no log is polled."""
+    if where is None:
+        listener = log_batches(spark)
+        try:
+            yield
+        finally:
+            spark.streams.removeListener(listener)
+        return
+    from babelqueue_spark.metrics import observe  # what it needs is in the extra `metrics`
+
+    claimed = [given for given in queues if _is_queue(given)]
+    with observe(spark, where, queues=claimed, job=job):
+        yield
+
+
+def _is_queue(given: Mapping[str, str]) -> bool:
+    own = {name: value for name, value in given.items() if name in ("url", "broker")}
+    return issubclass(binding_class(write_options(own).broker), Binding)
 
 
 class Numbers(RegexHighlighter):

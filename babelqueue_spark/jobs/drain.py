@@ -19,6 +19,7 @@ created_at, attempts, data (typed, or JSON text where no schema is given) and da
 With `--catalog`, the SDKs' registry.json or its folder, the types are those of its schemas. Messages that it
 does not know, that violate a schema, or that are invalid go to a folder or table `others` instead of the
 dead-letter queue. A schema that changed widens its table, or ends the job where that is not safe.
+`--metrics` tells Prometheus of its batches, its queues and their dead letters.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from babelqueue_spark.jobs.command import (
     bar,
     job,
     new_console,
+    observed,
     of_both,
     pair,
     place,
@@ -77,6 +79,7 @@ class Drain:
         schemas: URN → DDL of its data.
         catalog: where a registry is, instead of them; None = there is none.
         read, write: further options of the connector, by its own names.
+        metrics: where metrics go; None = nowhere.
     """
 
     url: str
@@ -87,6 +90,7 @@ class Drain:
     catalog: str | None
     read: dict[str, str]
     write: dict[str, str]
+    metrics: str | None = None
 
     def check(self) -> int:
         """The backlog now; raises what is wrong with options, catalog or broker before Spark starts."""
@@ -183,7 +187,8 @@ def main(arguments: list[str] | None = None) -> int:
     found = drain.check()
     console.print(f"{drain.queue}: {found:,} messages waiting")
     spark = session(f"drain {drain.queue}")
-    with bar(console, found) as progress:
+    watched = [{"url": drain.url, "queue": drain.queue, **drain.write}]
+    with observed(spark, "drain", drain.metrics, watched), bar(console, found) as progress:
         task = progress.add_task(drain.queue, total=found)
         summary = drain.run(spark, lambda messages: progress.advance(task, messages))
     rows = [
@@ -222,6 +227,7 @@ def command_line() -> Arguments:
     parser.add_argument(
         "--catalog", metavar="PATH", type=place, help="registry.json, its folder or URL, instead of --schema"
     )
+    parser.add_metrics()
     parser.add_argument("--dead-letter-style", choices=["babelqueue", "initphp"], default="babelqueue")
     parser.add_argument("--dead-letter-queue", help="instead of the name that the style gives")
     return parser
@@ -250,4 +256,5 @@ def parse(arguments: list[str] | None) -> Drain:
         catalog=given.catalog,
         read=dict(given.option),
         write=write,
+        metrics=given.metrics,
     )

@@ -28,12 +28,14 @@ class BatchLog:
         del last, failed
 
 
-def log_batches(spark: SparkSession) -> None:
+def log_batches(spark: SparkSession) -> Listener:
     """Log a line at INFO for each batch of this session's queries, by the logger `babelqueue_spark.batches`.
 
-    It needs no further package. `observe` does it as well.
+    It needs no further package. `observe` does it as well. Returns what `spark.streams.removeListener` takes.
     """
-    spark.streams.addListener(Listener(BatchLog()))
+    listener = Listener(BatchLog())
+    spark.streams.addListener(listener)
+    return listener
 
 
 def facts(batch: Batch, before: Batch | None) -> dict[str, Any]:

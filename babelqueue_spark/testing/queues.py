@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -11,11 +12,12 @@ from typing import ClassVar
 import pyarrow as pa
 import pytest
 
-from babelqueue_spark.bindings import DELIVERIES, Binding, BindingConfig
+from babelqueue_spark.bindings import DELIVERIES, BaseBinding, Binding, BindingConfig
 from babelqueue_spark.errors import BrokerError
 from babelqueue_spark.testing.common import Contract
 from babelqueue_spark.testing.silence import Verb
 from babelqueue_spark.testing.steps import (
+    ENVELOPE,
     MIB,
     Connect,
     assert_empty,
@@ -262,6 +264,22 @@ class BindingContract(Contract):
         take(short, queue, 1)
         self.expire_claims(short)
         await_backlog(short, queue, 1)
+
+    def test_the_oldest_message_waits_since_it_came_where_the_broker_tells(
+        self, binding: Binding, queue: str
+    ) -> None:
+        assert binding.oldest(queue) is None
+        before = binding.now()
+        first = json.loads(ENVELOPE)
+        first["meta"]["created_at"] = int(before * 1000)
+        later = ENVELOPE.replace(b"1750000000000", b"%d" % ((before + 3600) * 1000))
+        binding.publish(queue, outgoing([json.dumps(first).encode(), later]))
+        since = binding.oldest(queue)
+        if type(binding).oldest is BaseBinding.oldest:
+            assert since is None
+        else:
+            assert since is not None
+            assert before - 2 <= since <= binding.now()
 
     def test_browsing_consumes_nothing(self, binding: Binding, queue: str) -> None:
         binding.publish(queue, outgoing(self.bodies))

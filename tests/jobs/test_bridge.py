@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.jobs.conftest import Run
+from tests.metrics.scrapes import Scrape
 from tests.streams import backlog, envelope, publish
 from tests.worker.queues import order, taken
 from tests.worker.test_redrive import dead
@@ -25,8 +26,13 @@ def test_messages_dead_letters_and_bad_ones(
     publish(sqlite, queue, [whole, b"hello"])
     publish(sqlite, "mails.dlq", [letter])
     arguments = ["bridge", "--from-url", sqlite, "--from-queue", f"{queue},mails.dlq", "--to-url", target]
+    arguments += ["--metrics", str(tmp_path / "bridge.prom")]
     done = run(*arguments, "--to-queue", "copies", "--state", str(tmp_path / "state"))
     assert (done.code, done.err) == (0, "")
+    told = Scrape((tmp_path / "bridge.prom").read_text())
+    assert [*told.all("babelqueue_rows_written_total").values()] == [3]
+    assert told.value("babelqueue_queue_messages", broker="sql", queue="copies") == 1
+    assert told.value("babelqueue_dead_letter_queue_messages", broker="sql", queue="copies.dlq") == 1
     assert "carried 3 messages" in done.out
     assert backlog(sqlite, queue) == backlog(sqlite, "mails.dlq") == 0
 

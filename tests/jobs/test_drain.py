@@ -13,6 +13,7 @@ import pytest
 from babelqueue_spark.catalog.targets import folder_of, table_of
 from tests.catalog.registries import MAIL, ORDER, registry
 from tests.jobs.conftest import Run
+from tests.metrics.scrapes import Scrape
 from tests.streams import backlog, envelope, publish
 
 pytestmark = pytest.mark.spark
@@ -38,10 +39,14 @@ def test_typed_per_urn_and_bad_ones_to_the_dead_letter_queue(
 ) -> None:
     arguments = ["drain", "--url", sqlite, "--queue", queue, "--output", str(tmp_path / "lake")]
     arguments += ["--schema", f"{ORDERS}=order_id BIGINT", "--option", "maxMessagesPerTrigger=60"]
+    arguments += ["--metrics", str(tmp_path / "drain.prom")]
     publish(sqlite, queue, [*(envelope(n, queue) for n in range(100)), envelope(5, queue, job=MAILS), b"bad"])
     first = run(*arguments)
     assert (first.code, first.err) == (0, "")
     assert "poison" in first.out
+    told = Scrape((tmp_path / "drain.prom").read_text())
+    assert sum(told.all("babelqueue_messages_total").values()) == 102
+    assert told.value("babelqueue_dead_letter_queue_messages", broker="sql", queue=f"{queue}.dlq") == 1
     publish(sqlite, queue, [envelope(n, queue) for n in range(100, 110)])
     assert run(*arguments).code == 0
 
