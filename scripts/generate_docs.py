@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from babelqueue_spark.bindings import BINDINGS, binding_class
+from babelqueue_spark.metrics.families import FAMILIES
 from babelqueue_spark.options import OPTIONS, Option
 from chaos import tables
 
@@ -100,6 +101,15 @@ def job(name: str) -> str:
     return re.sub(
         r"(?:^    .*\n?)+", lambda match: f"```sh\n{inspect.cleandoc(match[0])}\n```\n", text, flags=re.M
     )
+
+
+def metrics() -> str:
+    """Make a table of all metrics."""
+    rows = [
+        (f"`{each.name}`", each.kind, ", ".join(f"`{label}`" for label in each.labels), each.doc)
+        for each in FAMILIES
+    ]
+    return table(("metric", "type", "labels", "meaning"), rows)
 
 
 def bench(module: str) -> str:
@@ -204,6 +214,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "options": options,
     "connector": connector,
     "job": job,
+    "metrics": metrics,
     "bench": bench,
     "chaos": chaos,
     "soak": soak,

@@ -49,7 +49,7 @@ def test_compose_reads_it(file: Path) -> None:
 
 @pytest.mark.parametrize("service", SERVERS)
 def test_versions_are_pinned_and_ports_on_the_loopback_interface(service: dict[str, Any]) -> None:
-    assert re.fullmatch(r"\d+\.\d+\.?\d*(-management)?|2022-CU\d+-.+", service["image"].rpartition(":")[2])
+    assert re.fullmatch(r"v?\d+\.\d+\.?\d*(-management)?|2022-CU\d+-.+", service["image"].rpartition(":")[2])
     assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
 
 

@@ -105,7 +105,13 @@ def collector_url() -> Iterator[str]:
 def test_code_runs(page: Path, spark: Any, redis_url: str, collector_url: str, tmp_path: Path) -> None:
     """Block after block of a page, in one namespace; what cannot run here is marked with what it needs."""
     evaluator = InPlaceOf(
-        {REDIS: redis_url, COLLECTOR: collector_url, "/tmp/": f"{tmp_path}/", "/mnt/": f"{tmp_path}/"}
+        {
+            REDIS: redis_url,
+            COLLECTOR: collector_url,
+            "/tmp/": f"{tmp_path}/",
+            "/mnt/": f"{tmp_path}/",
+            '"9464"': '"0"',
+        }
     )
     sybil = Sybil(
         [CodeBlockParser("python", evaluator), CodeBlockParser("invisible-code", evaluator), SkipParser()]

@@ -19,6 +19,7 @@ created_at, attempts, data (typed, or JSON text where no schema is given) and da
 With `--catalog`, the SDKs' registry.json or its folder, the types are those of its schemas. Messages that it
 does not know, that violate a schema, or that are invalid go to a folder or table `others` instead of the
 dead-letter queue. A schema that changed widens its table, or ends the job where that is not safe.
+
 `--metrics` tells Prometheus of its batches, its queues and their dead letters.
 """
 
