@@ -33,7 +33,7 @@ from babelqueue_spark.tracing import Tracing
 
 Offsets = str | dict[str, dict[int, int]]
 
-_SPARK_OWN = {"path", "checkpointlocation"}
+_SPARK_OWN = {"path", "checkpointlocation", "queryname"}
 _JOURNAL = "journal."
 
 

@@ -138,7 +138,7 @@ def test_write_refuses_options_of_a_read() -> None:
         write_options({"url": URL, "journalLocation": "/j"})
     with pytest.raises(OptionError, match="takes one queue"):
         write_options({"url": URL, "queue": "a,b"})
-    assert write_options({"url": URL, "checkpointlocation": "/c"}).queue == ()
+    assert write_options({"url": URL, "checkpointlocation": "/c", "queryName": "copies"}).queue == ()
 
 
 @pytest.mark.parametrize(
