@@ -18,7 +18,7 @@ from tests.programs import without
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-NEEDS_SPARK = ["", ".datasource", ".functions", ".spark_kafka", ".worker"]
+NEEDS_SPARK = ["", ".datasource", ".functions", ".metrics", ".spark_kafka", ".worker"]
 
 EACH_BROKER = """
 import json
@@ -110,6 +110,21 @@ def test_schemas_without_their_package(tmp_path: Path) -> None:
     )
 
 
+def test_metrics_without_their_package(tmp_path: Path) -> None:
+    program = """
+from babelqueue_spark.metrics import log_batches
+try:
+    from babelqueue_spark.metrics import observe
+except Exception as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+    said = without(["prometheus_client"], program, tmp_path).stdout
+    assert said.startswith(
+        "MissingPackageError: [BABELQUEUE_PACKAGE_MISSING] observe needs the Python package"
+    )
+    assert 'pip install "babelqueue-spark[metrics]"' in said
+
+
 @pytest.mark.parametrize("found", ["3.5.1", "4.0.0", "4.0.0.dev2"])
 def test_a_package_that_is_too_old(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyspark.__version__", found)
@@ -140,7 +155,15 @@ def test_all_holds_every_broker_and_the_jobs_but_not_spark() -> None:
 
 
 def test_every_extra_that_a_text_names_is_one_of_the_project() -> None:
-    texts = ["*.md", "Makefile", "docs/**/*.md", "docker/*", "notebooks/*.ipynb", "babelqueue_spark/**/*.py"]
+    texts = [
+        "*.md",
+        "Makefile",
+        "docs/**/*.md",
+        "docker/Dockerfile",
+        "docker/**/*.*",
+        "notebooks/*.ipynb",
+        "babelqueue_spark/**/*.py",
+    ]
     found = {
         extra
         for pattern in texts

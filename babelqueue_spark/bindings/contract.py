@@ -51,6 +51,7 @@ class Capabilities:
         duplicate_detection: the broker drops a message whose `meta.id` it has seen.
         double_deliveries: the broker may give a message to two readers at once, and take the acknowledges of
             both; `id` is then of one message for ever.
+        intrusive_backlog: asking for the backlog holds messages back from other readers for a moment.
     """
 
     publish_batch: int
@@ -67,6 +68,7 @@ class Capabilities:
     native_dead_letters: bool = False
     duplicate_detection: bool = False
     double_deliveries: bool = False
+    intrusive_backlog: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -99,6 +99,7 @@ def start(
     return (
         carried_columns(frame, given.to_queue, sink)
         .writeStream.format("babelqueue")
+        .queryName(f"bridge {given.from_queue}")
         .options(**target)
         .option("checkpointLocation", f"{given.state.rstrip('/')}/checkpoint")
         .trigger(**trigger)

@@ -104,7 +104,7 @@ def session(name: str) -> SparkSession:
 def observed(
     spark: SparkSession, job: str, where: str | None, queues: Iterable[Mapping[str, str]]
 ) -> Iterator[None]:
-    """Log the batches of a job, and give metrics to where `--metrics` says; no log is polled."""
+    """Log the batches of a job, and tell Prometheus where `--metrics` says, of queues too."""
     if where is None:
         listener = log_batches(spark)
         try:
@@ -114,14 +114,15 @@ def observed(
         return
     from babelqueue_spark.metrics import observe  # what it needs is in the extra `metrics`
 
-    claimed = [given for given in queues if _is_queue(given)]
-    with observe(spark, where, queues=claimed, job=job):
+    polled = [given for given in queues if _can_be_polled(given)]
+    with observe(spark, where, queues=polled, job=job):
         yield
 
 
-def _is_queue(given: Mapping[str, str]) -> bool:
+def _can_be_polled(given: Mapping[str, str]) -> bool:
     own = {name: value for name, value in given.items() if name in ("url", "broker")}
-    return issubclass(binding_class(write_options(own).broker), Binding)
+    kind = binding_class(write_options(own).broker)
+    return issubclass(kind, Binding) and not kind.capabilities.intrusive_backlog
 
 
 class Numbers(RegexHighlighter):

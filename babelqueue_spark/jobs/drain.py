@@ -135,6 +135,7 @@ class Drain:
 
         query = (
             frame.writeStream.foreachBatch(each)
+            .queryName(f"drain {self.queue}")
             .option("checkpointLocation", f"{self.state}/checkpoint")
             .trigger(availableNow=True)
             .start()

@@ -31,7 +31,7 @@ class Exposure(Protocol):
     address: str
 
     def write(self) -> None:
-        """Bring the metrics there as they are now; `OSError` where that fails."""
+        """Bring the metrics there as they are now; `OSError` or `HTTPException` where that fails."""
 
     def close(self) -> None:
         """Close what is open; what was written stays."""

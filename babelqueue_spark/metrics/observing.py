@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from http.client import HTTPException
 from threading import Event, Thread
 from typing import Self
 
@@ -62,13 +63,15 @@ class Observer:
         """Take what Spark tells late of queries that have ended, write a last time, and stop; idempotent."""
         if self._closing.is_set():
             return
-        self._listener.wait({str(query.runId) for query in self._spark.streams.active}, _LATE_EVENTS)
-        self._spark.streams.removeListener(self._listener)
-        self._opened.close()
-        self._closing.set()
-        self._thread.join()
-        if self._exposure is not None:
-            self._exposure.close()
+        try:
+            self._listener.wait({str(query.runId) for query in self._spark.streams.active}, _LATE_EVENTS)
+            self._spark.streams.removeListener(self._listener)
+        finally:
+            self._opened.close()
+            self._closing.set()
+            self._thread.join()
+            if self._exposure is not None:
+                self._exposure.close()
 
     def __enter__(self) -> Self:
         return self
@@ -81,8 +84,6 @@ class Observer:
         while not self._closing.wait(self._every):
             self._tick()
         self._tick()
-        for watch in self._watched:
-            watch.close()
 
     def _tick(self) -> None:
         for watch in self._watched:
@@ -92,7 +93,7 @@ class Observer:
         try:
             self._exposure.write()
             self._failing = False
-        except OSError as error:
+        except (OSError, HTTPException) as error:
             if not self._failing:
                 logger.warning("metrics do not reach %s for now: %s", self.address, error)
             self._failing = True
@@ -144,7 +145,7 @@ def observe(
         registry: takes the metrics; None = one of their own.
 
     Raises:
-        OptionError: `to` or options of a queue are invalid, a port is taken, or a queue is a log.
+        OptionError: `to` or options of a queue are invalid, a port is taken, or a queue cannot be polled.
         MissingPackageError: the extra `metrics` is not installed.
     """
     taken = registry if registry is not None else CollectorRegistry()

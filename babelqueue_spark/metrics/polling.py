@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 
 from babelqueue_spark.bindings import Binding
-from babelqueue_spark.errors import BabelQueueError, QueueNotFoundError
+from babelqueue_spark.errors import BabelQueueError, OptionError, QueueNotFoundError
 from babelqueue_spark.metrics import families
 from babelqueue_spark.metrics.store import Metrics
 from babelqueue_spark.options import OPTIONS, Options, write_options
@@ -18,57 +18,56 @@ _OF_READS = {each.name.lower() for each in OPTIONS if each.on in ("reads", "stre
 
 
 class Watch:
-    """One queue and its dead-letter queue, over a connection of its own. Not safe for concurrent use.
+    """One queue and its dead-letter queue, asked over a new connection each time.
 
     Args:
         queue: its name.
         options: of a write, for the broker and the name of the dead-letter queue.
         metrics: takes what polls find.
+
+    Raises:
+        OptionError: the broker is a log, or would hold messages back from readers.
     """
 
     def __init__(self, queue: str, options: Options, metrics: Metrics) -> None:
         self._queue = queue
         self._options = options
         self._metrics = metrics
-        self._binding = options.queue_binding()
-        self._dead_letters = dead_letter_queue(queue, options, self._binding)
+        with options.queue_binding() as binding:
+            if binding.capabilities.intrusive_backlog:
+                raise OptionError(
+                    f"queue '{queue}' cannot be polled for metrics: {binding.title} tells its backlog to "
+                    "consumers only, which hold messages back; take the metrics of the broker itself"
+                )
+            self._dead_letters = dead_letter_queue(queue, options, binding)
         self._failing = False
 
     def poll(self) -> None:
         """Ask, and set the gauges; what fails is counted, logged once, and leaves no gauge behind."""
         try:
-            self._ask()
+            with self._options.queue_binding() as binding:
+                self._ask(binding)
             self._failing = False
         except BabelQueueError as error:
-            self._binding.close()
             self._forget()
             self._metrics.add(families.POLL_FAILURES, 1, self._options.broker, self._queue)
             if not self._failing:
                 logger.warning("queue '%s' is not watched for now: %s", self._queue, error)
             self._failing = True
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._binding.close()
-
-    def _ask(self) -> None:
-        broker, queue, binding = self._options.broker, self._queue, self._binding
+    def _ask(self, binding: Binding) -> None:
+        broker, queue = self._options.broker, self._queue
         waiting = binding.backlog(queue)
         since = binding.oldest(queue)
+        dead = _dead(binding, self._dead_letters)
         self._metrics.set(families.WAITING, waiting, broker, queue)
+        self._metrics.set(families.DEAD_LETTERS, dead, broker, self._dead_letters)
         if since is not None:
             self._metrics.set(families.OLDEST, max(0.0, binding.now() - since), broker, queue)
         elif _tells_age(binding) and not waiting:
             self._metrics.set(families.OLDEST, 0, broker, queue)
         else:
             self._metrics.forget(families.OLDEST, broker, queue)
-        self._metrics.set(families.DEAD_LETTERS, self._dead(), broker, self._dead_letters)
-
-    def _dead(self) -> int:
-        try:
-            return self._binding.backlog(self._dead_letters)
-        except QueueNotFoundError:  # it comes with the first dead letter
-            return 0
 
     def _forget(self) -> None:
         for family in (families.WAITING, families.OLDEST):
@@ -86,6 +85,13 @@ def watches(queues: Iterable[Mapping[str, str]], metrics: Metrics) -> Iterator[W
 
 def _is_of_reads(name: str) -> bool:
     return name.lower() in _OF_READS or name.lower().startswith("journal.")
+
+
+def _dead(binding: Binding, queue: str) -> int:
+    try:
+        return binding.backlog(queue)
+    except QueueNotFoundError:  # it comes with the first dead letter
+        return 0
 
 
 def _tells_age(binding: Binding) -> bool:

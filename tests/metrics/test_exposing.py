@@ -146,7 +146,6 @@ def test_a_queue_that_cannot_be_polled_has_no_gauges_and_comes_back(
     watch.poll()
     assert found() == 1
     folder.rename(tmp_path / "there")
-    watch.close()
     for _ in range(2):
         watch.poll()
     assert found() is None
@@ -157,9 +156,11 @@ def test_a_queue_that_cannot_be_polled_has_no_gauges_and_comes_back(
     (tmp_path / "there").rename(folder)
     watch.poll()
     assert found() == 1
-    watch.close()
 
 
-def test_logs_are_not_watched(metrics: Metrics) -> None:
-    with pytest.raises(OptionError, match="keeps what was read"):
-        list(watches([{"url": "kafka://127.0.0.1:1", "queue": "orders"}], metrics))
+@pytest.mark.parametrize(
+    ("url", "says"), [("kafka://127.0.0.1:1", "keeps what"), ("pulsar://127.0.0.1:1", "hold")]
+)
+def test_what_cannot_be_polled_is_not_watched(url: str, says: str, metrics: Metrics) -> None:
+    with pytest.raises(OptionError, match=says):
+        list(watches([{"url": url, "queue": "orders"}], metrics))

@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,14 @@ from tests.worker.queues import order
 
 SECRET = "body-of-a-message-4711"
 QUERY = "orders to worker"
+
+
+@pytest.fixture(autouse=True)
+def idle_at_once(spark: Any) -> Iterator[None]:
+    """Spark says ten seconds after the last batch that a query is idle: here, half a second after."""
+    spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "500")
+    yield
+    spark.conf.unset("spark.sql.streaming.noDataProgressEventInterval")
 
 
 @pytest.fixture(params=["sqlite", "redis"])

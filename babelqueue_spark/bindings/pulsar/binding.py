@@ -70,6 +70,7 @@ class PulsarBinding(Binding):
         headers=True,
         native_dead_letters=True,
         double_deliveries=True,
+        intrusive_backlog=True,
     )
 
     def __init__(self, config: BindingConfig) -> None:

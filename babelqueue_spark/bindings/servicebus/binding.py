@@ -107,6 +107,13 @@ class ServiceBusBinding(Binding):
                 first = _sequence(page[-1]) + 1
             return active + _beyond(link, first)
 
+    def oldest(self, queue: str) -> float | None:
+        """When the first active message came, by the service's clock; one peek at the first 250."""
+        with self._links.explained(queue):
+            ready = self._ready(queue, self._links.manager(queue).peek(1, PAGE))
+        since = ready[0].enqueued_time_utc if ready else None
+        return None if since is None else since.timestamp()
+
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
         """By a link with credit for what is wanted, which is taken back at the end.
 
