@@ -13,7 +13,7 @@ OLDEST := .venv-oldest
 OLDEST_PYSPARK := 4.1.0
 MATRIX := 4.1.* 4.2.*
 API_OF_SPARK := tests/source/test_errors.py tests/source/test_stream.py tests/source/test_browse.py tests/sink/test_write.py tests/functions
-ALL_WITH_SPARK := $(API_OF_SPARK) tests/worker/test_worker.py tests/jobs tests/test_install.py
+ALL_WITH_SPARK := $(API_OF_SPARK) tests/worker/test_worker.py tests/metrics tests/jobs tests/test_install.py
 # Delta Lake and Iceberg have jars for the oldest PySpark alone: elsewhere these tests are not collected.
 LAKEHOUSE := tests/lakehouse
 FUZZ_BODIES ?= 1000000

@@ -3,6 +3,7 @@
 import babelqueue_spark.needs_spark  # noqa: F401
 
 # isort: split
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from babelqueue_spark.metrics.batch_log import log_batches
@@ -10,13 +11,15 @@ from babelqueue_spark.packages import brought_by
 
 if TYPE_CHECKING:
     from babelqueue_spark.metrics.observing import Observer, observe
+    from babelqueue_spark.metrics.on_server import WorkerMetrics
 
-__all__ = ["Observer", "log_batches", "observe"]
+__all__ = ["Observer", "WorkerMetrics", "log_batches", "observe"]
+
+_MODULES = {"Observer": "observing", "WorkerMetrics": "on_server", "observe": "observing"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in ("Observer", "observe"):
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with brought_by("metrics", name, "prometheus_client"):
-        from babelqueue_spark.metrics import observing
-    return getattr(observing, name)
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

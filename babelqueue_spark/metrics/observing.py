@@ -131,7 +131,7 @@ def observe(
 
     Queries are those that read through the connector, also those that run already. A line for each of their
     batches is logged at INFO, too (`log_batches`). Over Spark Connect it observes queries and queues; workers
-    run in the server's process.
+    run in the server's process (`WorkerMetrics`).
 
     Args:
         spark: the session.
