@@ -13,8 +13,6 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 TOTAL_PHASE = "triggerExecution"
 """What Spark calls the whole of a trigger among its phases."""
 
-_JOURNAL = ("segments", "bytes", "redelivered", "unacknowledged", "held_segments", "held_bytes")
-
 
 @dataclass(frozen=True)
 class Batch:
@@ -45,36 +43,29 @@ class Batch:
 
 def batch_of(progress: StreamingQueryProgress) -> Batch | None:
     """Read a progress; None where none of the query's sources is the connector's."""
-    ends = [(_parsed(source.endOffset), _parsed(source.latestOffset)) for source in progress.sources]
-    ours = [(end, latest) for end, latest in ends if _is_ours(end)]
+    told = json.loads(progress.json)  # its fields hold offsets in other forms, by version and kind of session
+    ours = [source for source in told["sources"] if _is_ours(source.get("endOffset"))]
     if not ours:
         return None
     backlog, planned, journal = Counter[str](), Counter[str](), Counter[str]()
-    for end, latest in ours:
+    for source in ours:
+        end, latest = source["endOffset"], source.get("latestOffset") or {}
         backlog.update(latest.get("backlog") or latest.get("lag") or end.get("backlog") or {})
         planned.update({read["queue"]: read["messages"] for read in end.get("reads", ())})
-        journal.update({name: count for name, count in latest.get("journal", {}).items() if name in _JOURNAL})
-    written = progress.sink.numOutputRows
+        journal.update(latest.get("tally", {}))
+    written = told["sink"].get("numOutputRows", -1)
     return Batch(
-        run=str(progress.runId),
-        query=progress.name or str(progress.id),
-        number=progress.batchId,
-        rows=progress.numInputRows,
-        written=None if written is None or written < 0 else written,
-        seconds={phase: millis / 1000 for phase, millis in progress.durationMs.items()},
+        run=told["runId"],
+        query=told.get("name") or told["id"],
+        number=told["batchId"],
+        rows=told["numInputRows"],
+        written=written if written >= 0 else None,
+        seconds={phase: millis / 1000 for phase, millis in told["durationMs"].items()},
         backlog=backlog,
         planned=planned,
         journal=journal,
     )
 
 
-def _is_ours(offset: Mapping[str, Any]) -> bool:
-    return "version" in offset and ("journal" in offset or "offsets" in offset)
-
-
-def _parsed(offset: str | None) -> Mapping[str, Any]:
-    try:
-        found = json.loads(offset or "{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+def _is_ours(offset: Any) -> bool:
+    return isinstance(offset, dict) and "version" in offset and ("journal" in offset or "offsets" in offset)

@@ -39,7 +39,7 @@ class Recorder:
         for name, count in batch.journal.items():
             if name in _JOURNAL_GAUGES:
                 metrics.set(_JOURNAL_GAUGES[name], count, query)
-            else:
+            elif name in _JOURNAL_COUNTERS:
                 seen = before.journal.get(name, 0) if before is not None else 0
                 metrics.add(_JOURNAL_COUNTERS[name], count - seen, query)
         metrics.set(families.LAST_BATCH, time.time(), query)

@@ -199,7 +199,7 @@ class _Planner:
         return {
             "backlog": self.backlog,
             "total": sum(self.backlog.values()),
-            "journal": asdict(self._journal.tally),
+            "tally": asdict(self._journal.tally),
         }
 
     # -- ownership, and what is proved ---------------------------------------------------------------

@@ -79,7 +79,7 @@ class Query:
 
     def tally(self) -> dict[str, int]:
         """What the source reports of its journal."""
-        return dict(self._reader.reportLatestOffset()["journal"])
+        return dict(self._reader.reportLatestOffset()["tally"])
 
     def read(self, partition: Any) -> int:
         return sum(batch.num_rows for batch in self._reader.read(partition))
