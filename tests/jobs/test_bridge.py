@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,16 @@ from tests.worker.test_redrive import dead
 pytestmark = pytest.mark.spark
 
 
+@pytest.fixture
+def batch_lines(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
+    """The lines that a job logs of its batches."""
+    logger = logging.getLogger("babelqueue_spark.batches")
+    yield lambda: [record.getMessage() for record in caplog.records if record.name == logger.name]
+    logger.setLevel(logging.NOTSET)
+
+
 def test_messages_dead_letters_and_bad_ones(
-    spark: Any, sqlite: str, queue: str, tmp_path: Path, run: Run
+    spark: Any, sqlite: str, queue: str, tmp_path: Path, run: Run, batch_lines: Callable[[], list[str]]
 ) -> None:
     target = f"sqlite:///{tmp_path}/target.db"
     whole = envelope(1, queue, attempts=2).replace(b'"order_id":1', b'"order_id": 1.50')
@@ -26,10 +36,11 @@ def test_messages_dead_letters_and_bad_ones(
     publish(sqlite, queue, [whole, b"hello"])
     publish(sqlite, "mails.dlq", [letter])
     arguments = ["bridge", "--from-url", sqlite, "--from-queue", f"{queue},mails.dlq", "--to-url", target]
-    arguments += ["--metrics", str(tmp_path / "bridge.prom")]
+    arguments += ["--verbose", "--metrics", str(tmp_path / "bridge.prom")]
     done = run(*arguments, "--to-queue", "copies", "--state", str(tmp_path / "state"))
     assert (done.code, done.err) == (0, "")
     told = Scrape((tmp_path / "bridge.prom").read_text())
+    assert sum(json.loads(line.removeprefix("batch "))["written"] for line in batch_lines()) == 3
     assert told.value("babelqueue_rows_written_total", query=f"bridge {queue},mails.dlq") == 3
     assert told.value("babelqueue_queue_messages", broker="sql", queue="copies") == 1
     assert told.value("babelqueue_dead_letter_queue_messages", broker="sql", queue="copies.dlq") == 1

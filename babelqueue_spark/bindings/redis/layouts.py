@@ -111,8 +111,8 @@ class Layout(ABC):
 
     def head(self, queue: str) -> pa.RecordBatch:
         """The first message of the ready list, which stays there; none where it is empty."""
-        [stored] = self._client.ask(("LINDEX", self.ready(queue), 0))
-        return self.received([] if stored is None else [stored])
+        [stored] = self._client.ask(("LRANGE", self.ready(queue), 0, 0))
+        return self.received(stored)
 
     def _lease(self) -> str:
         return "+inf" if self._options.visibility is None else str(self._options.visibility)
