@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from threading import Condition
 from typing import Protocol
 
@@ -16,19 +15,6 @@ from pyspark.sql.streaming.listener import (
 )
 
 from babelqueue_spark.metrics.progress import Batch, batch_of
-
-
-@dataclass
-class Query:
-    """A run of a query.
-
-    Attributes:
-        name: the query's name; its id where it has none.
-        last: its last batch; None before the first, and where it reads nothing through the connector.
-    """
-
-    name: str
-    last: Batch | None = None
 
 
 class QueryObserver(Protocol):
@@ -49,32 +35,35 @@ class Listener(StreamingQueryListener):
 
     def __init__(self, observer: QueryObserver) -> None:
         self._observer = observer
-        self._running: dict[str, Query] = {}
+        self._running: dict[str, Batch | None] = {}  # run → its last batch
         self._ended = Condition()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         with self._ended:
-            self._running[str(event.runId)] = Query(event.name or str(event.id))
+            self._running[str(event.runId)] = None
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         batch = batch_of(event.progress)
         if batch is None:
             return
-        query = self._running.setdefault(batch.run, Query(batch.query))
-        before, query.last = query.last, batch
+        with self._ended:
+            before = self._running.get(batch.run)
+            self._running[batch.run] = batch
         self._observer.batch(batch, before)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        query = self._running.get(str(event.runId))
-        if query is not None and query.last is not None:
-            self._observer.idle(query.last)
+        last = self._running.get(str(event.runId))
+        if last is not None:
+            self._observer.idle(last)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        run = str(event.runId)
+        last = self._running.get(run)
+        if last is not None:
+            self._observer.ended(last, failed=event.exception is not None)
         with self._ended:
-            query = self._running.pop(str(event.runId), None)
+            self._running.pop(run, None)
             self._ended.notify_all()
-        if query is not None and query.last is not None:
-            self._observer.ended(query.last, failed=event.exception is not None)
 
     def wait(self, active: set[str], patience: float) -> None:
         """Wait until all runs but the `active` ones are known to have ended, as events come late."""
