@@ -16,7 +16,7 @@ _SPARK = 'pip install "babelqueue-spark[spark]", or take a cluster or runtime th
 _HINTS = {
     "spark": _SPARK,
     "jobs": 'pip install "babelqueue-spark[jobs]"',
-    "serve": 'pip install "babelqueue-spark[serve]"',
+    "metrics": 'pip install "babelqueue-spark[metrics]"',
 }
 
 

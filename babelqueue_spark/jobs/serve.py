@@ -1,7 +1,7 @@
 """Show queues, dead letters and running queries on a web page of this machine.
 
     babelqueue-spark serve --url redis://localhost:6379/0 --queue orders,mails
-    babelqueue-spark serve --url env:ORDERS_URL --queue orders --metrics http://127.0.0.1:9108/metrics \\
+    babelqueue-spark serve --url env:ORDERS_URL --queue orders --metrics http://127.0.0.1:9464/metrics \\
         --journal /mnt/streams/orders/journal --option catalog=registry.json
 
 It prints the address of the page, with a token in it: nobody sees anything without that token. The page shows
@@ -91,5 +91,5 @@ def port(text: str) -> int:
 def endpoint(text: str) -> str:
     """The URL of metrics, without a secret in it."""
     if not text.startswith(("http://", "https://")):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a URL such as http://127.0.0.1:9108/metrics")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a URL such as http://127.0.0.1:9464/metrics")
     return place(text)

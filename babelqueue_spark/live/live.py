@@ -30,7 +30,7 @@ class Live:
 
     Raises:
         OptionError: an option is wrong.
-        MissingPackageError: `metrics` needs the extra `serve`.
+        MissingPackageError: `metrics` needs the extra `metrics`.
         OSError: the port is taken.
     """
 

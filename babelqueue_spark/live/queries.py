@@ -89,7 +89,7 @@ class MetricsWatch:
     """
 
     def __init__(self, url: str) -> None:
-        with brought_by("serve", "--metrics", "prometheus_client"):
+        with brought_by("metrics", "--metrics", "prometheus_client"):
             from prometheus_client.parser import text_string_to_metric_families
         self._parse = text_string_to_metric_families
         self._url = url

@@ -8,20 +8,16 @@ from contextlib import suppress
 from typing import Any
 
 from babelqueue_spark.bindings import BaseBinding, Binding
-from babelqueue_spark.bindings.batches import empty_deliveries
 from babelqueue_spark.errors import (
     BabelQueueError,
     BrokerAuthenticationError,
     BrokerError,
     BrokerUnreachableError,
 )
-from babelqueue_spark.live.messages import Shown, browsing, by_reason, first_messages
+from babelqueue_spark.live.messages import Shown, by_reason, first_messages
 from babelqueue_spark.live.series import Series
 from babelqueue_spark.options import Options
-from babelqueue_spark.rows.reading import SCHEMA, to_rows
 
-_OLDEST_SECONDS = 10.0
-"""Between two polls of the oldest message, which cost more than a count."""
 _AWAY = (BrokerUnreachableError, BrokerAuthenticationError)
 
 
@@ -32,29 +28,22 @@ class Watched:
         self.name = name
         self._backlog = Series()
         self._oldest: float | None = None
-        self._oldest_due = 0.0
         self._reasons: dict[str, int] | None = None
         self._reasons_of = 0
         self._error: str | None = None
 
     def poll(self, binding: BaseBinding, options: Options, *, reasons: bool) -> None:
-        """Ask for the count; browse for the oldest message, and for `reasons`, where that is free."""
+        """Ask for the count and the oldest message; browse for `reasons`, where that is free."""
         backlog = binding.backlog(self.name)
         self._backlog.add(backlog)
+        since = binding.oldest(self.name) if backlog else None
+        self._oldest = None if since is None else max(0.0, binding.now() - since)
         if not backlog:
-            self._oldest, self._oldest_due, self._reasons, self._reasons_of = None, 0.0, {}, 0
-        elif binding.capabilities.browse == "exact":
-            self._browse(binding, options, backlog, reasons=reasons)
-        self._error = None
-
-    def _browse(self, binding: BaseBinding, options: Options, backlog: int, *, reasons: bool) -> None:
-        if time.monotonic() >= self._oldest_due:
-            self._oldest_due = time.monotonic() + _OLDEST_SECONDS
-            since = oldest(binding, self.name)
-            self._oldest = None if since is None else max(0.0, binding.now() - since)
-        if reasons and backlog != self._reasons_of:
+            self._reasons, self._reasons_of = {}, 0
+        elif reasons and backlog != self._reasons_of and binding.capabilities.browse == "exact":
             self.keep(by_reason(first_messages(binding, self.name, options)))
             self._reasons_of = backlog
+        self._error = None
 
     def keep(self, reasons: dict[str, int]) -> None:
         """Remember the reasons that were read."""
@@ -76,18 +65,6 @@ class Watched:
             "reasons": self._reasons,
             "error": self._error,
         }
-
-
-def oldest(binding: BaseBinding, queue: str) -> float | None:
-    """Seconds since 1970 since which the message at the head waits; None where nothing tells."""
-    if not isinstance(binding, Binding):
-        return None
-    with browsing(binding, queue) as batches:
-        head = next(batches, empty_deliveries()).slice(0, 1)
-    for row in to_rows(head, queue, binding, SCHEMA, False).to_pylist():
-        since = row["delivery"]["enqueued_at"] or (row["meta"] or {}).get("created_at")
-        return since.timestamp() if since else None
-    return None
 
 
 class BrokerWatch:

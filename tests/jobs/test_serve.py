@@ -93,4 +93,4 @@ def test_metrics_without_their_package(sqlite: str, tmp_path: Path) -> None:
     queue = ["serve", "--url", sqlite, "--queue", "orders", "--metrics", "http://127.0.0.1:1/metrics"]
     done = without(["prometheus_client"], program, tmp_path, *queue)
     assert done.returncode == 1
-    assert done.stderr.endswith('pip install "babelqueue-spark[serve]"\n')
+    assert done.stderr.endswith('pip install "babelqueue-spark[metrics]"\n')
