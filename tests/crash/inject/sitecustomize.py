@@ -28,6 +28,7 @@ from typing import Any
 _SUFFIX = ".reached"
 _STANDS_STILL = 60
 """Seconds after which Spark should long have ended a process that stands still."""
+_PULSARS_CONSUMER = "babelqueue_spark.bindings.pulsar.consumer"
 _queue = ""
 """The one that this process is at; a process of Spark's does one task at a time."""
 
@@ -171,5 +172,21 @@ def _arm_queues(bindings: Iterable[Any]) -> None:
     after(stream, "to_rows", "in mid-yield")
 
 
+def await_all_of_pulsar() -> None:
+    """Let a poll of Pulsar, which counts what has come, wait longer for more: each queue is to have its task.
+
+    Its module is changed when Spark has loaded it: Spark waits ten seconds at most for this process to start.
+    """
+
+    def change() -> None:
+        while not hasattr(consumer := sys.modules.get(_PULSARS_CONSUMER), "_QUIET_MILLISECONDS"):
+            threading.Event().wait(0.01)
+        consumer._QUIET_MILLISECONDS = 2_000
+
+    threading.Thread(target=change, daemon=True).start()
+
+
 if os.environ.get("CRASH_BROKERS") and sys.orig_argv[-1] == "pyspark.worker":
     arm()
+if "pulsar" in os.environ.get("CRASH_BROKERS", "") and sys.orig_argv[-1].endswith("streaming_source_runner"):
+    await_all_of_pulsar()
