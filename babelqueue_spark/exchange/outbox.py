@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from babelqueue_spark.bindings.batches import outgoing
 from babelqueue_spark.bindings.sql import SqlBinding
 from babelqueue_spark.errors import BabelQueueError, BrokerFullError, BrokerUnreachableError
 from babelqueue_spark.options import write_options
-from babelqueue_spark.publishing import publish
+from babelqueue_spark.publishing import publish, publish_parts
 from babelqueue_spark.rows.ids import IdSource
 from babelqueue_spark.secrets import resolve
 
@@ -98,20 +98,33 @@ def _relay_claim(
     until = time.monotonic() + outbox.lease / 2
     done, part = 0, claimed.num_rows if broker.capabilities.publish_once else _PART
     while done < claimed.num_rows:
-        rows, rest = claimed.slice(done, part), claimed.slice(done)
-        try:
-            publish(broker, into, _outgoing(rows), keys=_keys(rows))
-        except (BrokerUnreachableError, BrokerFullError) as error:
-            outbox.mark_failed(rest, error.text, together=True)
-            raise
-        except BabelQueueError:
-            return Relayed(done) + _relay_singly(outbox, queue, broker, into, rest, until)
-        outbox.acknowledge(queue, rows)
-        done += rows.num_rows
+        parts, confirmed = _published(broker, into, claimed.slice(done, part)), None
+        while True:
+            try:
+                confirmed = next(parts, None)
+            except (BrokerUnreachableError, BrokerFullError) as error:
+                outbox.mark_failed(claimed.slice(done), error.text, together=True)
+                raise
+            except BabelQueueError:
+                rest = claimed.slice(done)
+                return Relayed(done) + _relay_singly(outbox, queue, broker, into, rest, until)
+            if confirmed is None:
+                break
+            outbox.acknowledge(queue, confirmed)
+            done += confirmed.num_rows
         if time.monotonic() > until:
             outbox.release(queue, claimed.slice(done))
             break
     return Relayed(done)
+
+
+def _published(broker: BaseBinding, into: str, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Publish rows; yields what the broker has confirmed, all in one where it drops what is repeated."""
+    for part, _ in publish_parts(broker, into, _outgoing(rows), keys=_keys(rows)):
+        if not broker.capabilities.publish_once:
+            yield rows.slice(part.start, len(part))
+    if broker.capabilities.publish_once:
+        yield rows
 
 
 def _relay_singly(

@@ -33,6 +33,7 @@ from tests.brokers import url_of
 from tests.exchange.outboxes import columns, made, store, transaction
 from tests.exchange.schedules import messages, numbers_in
 from tests.streams import drain, envelope, numbers, outgoing
+from tests.worker.queues import taken
 
 POINTS = ["before the claim", "after the claim", "after the publish", "after the mark"]
 SHORT = 2.0
@@ -192,6 +193,19 @@ class TestRelay:
         found = columns(box, "status, attempts")
         assert found == [("published", 0), ("pending", 1), ("published", 0)]
         assert box.relay({"url": aws_server.url}).failed == 1
+
+    def test_what_is_confirmed_before_a_refusal_is_published_once(
+        self, box: Outbox, elasticmq_server: Any, queue: str
+    ) -> None:
+        """SQS takes ten messages at once: the first ten are confirmed when the second ten are refused."""
+        box = Outbox(box.url)
+        store(box, range(15), [queue])
+        with_large(box, queue)
+        store(box, range(15, 30), [queue])
+        relayed = box.relay({"url": elasticmq_server.url})
+        assert (relayed.messages, relayed.failed) == (30, 1)
+        found = taken(elasticmq_server.url, queue, 30)
+        assert sorted(json.loads(body)["data"]["order_id"] for body in found) == list(range(30))
 
     def test_a_slow_relay_releases_what_it_has_no_time_for(
         self, box: Outbox, aws_server: Any, queue: str, monkeypatch: pytest.MonkeyPatch
