@@ -114,20 +114,21 @@ def _probe(binding: BaseBinding, named: str) -> Iterator[Finding]:
         return
     if not named:
         binding.make_temporary(queue, _IDLE_SECONDS)
-    _publish(binding, queue)
+    body = _publish(binding, queue)
     if not isinstance(binding, Binding):
         yield ok("probe", f"a message was published to '{queue}'")
-    elif _take(binding, queue):
+    elif _take(binding, queue, body):
         yield ok("probe", f"a message was published to '{queue}', claimed and acknowledged")
     else:
         yield failed(
             "probe",
-            f"a message was published to '{queue}', and none came back within {_PROBE_SECONDS:g} s: "
-            "look for another reader of the queue",
+            f"a message was published to '{queue}', and did not come back within {_PROBE_SECONDS:g} s, or "
+            "not first: look for other readers and writers of the queue",
         )
 
 
-def _publish(binding: BaseBinding, queue: str) -> None:
+def _publish(binding: BaseBinding, queue: str) -> bytes:
+    """Publish a message; returns its body."""
     from babelqueue_spark.bindings.batches import outgoing
 
     envelope = {
@@ -143,14 +144,19 @@ def _publish(binding: BaseBinding, queue: str) -> None:
         },
         "attempts": 0,
     }
-    binding.publish(queue, outgoing(1, body=[json.dumps(envelope).encode()]))
+    body = json.dumps(envelope).encode()
+    binding.publish(queue, outgoing(1, body=[body]))
+    return body
 
 
-def _take(binding: Binding, queue: str) -> bool:
-    """Whether a message comes, and is acknowledged."""
+def _take(binding: Binding, queue: str, body: bytes) -> bool:
+    """Whether the message comes first, and is acknowledged; one of somebody else is released."""
     deadline = time.monotonic() + _PROBE_SECONDS
     while time.monotonic() < deadline:
         claimed = binding.claim(queue, 1, 1 << 20)
+        if claimed.num_rows and claimed.column("body")[0].as_py() != body:
+            binding.release(queue, claimed)
+            return False
         if claimed.num_rows:
             acknowledged: bool = binding.acknowledge(queue, claimed)[0].as_py()
             return acknowledged

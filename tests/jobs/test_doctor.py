@@ -13,11 +13,12 @@ import pytest
 from redis import Redis
 
 from babelqueue_spark.bindings import clocks
-from babelqueue_spark.doctor import machine, storage
+from babelqueue_spark.doctor import broker, machine, storage
 from babelqueue_spark.doctor.broker import OWN_QUEUE
 from babelqueue_spark.doctor.findings import Finding, explained, reason_of
 from babelqueue_spark.doctor.requirements import extras, problems
 from babelqueue_spark.journal import Journal, open_store
+from babelqueue_spark.options import read_options
 from tests.brokers import url_of
 from tests.jobs.conftest import Done, Run
 from tests.programs import without
@@ -353,3 +354,10 @@ def test_bounds_of_packages() -> None:
 
 def test_an_error_of_nobodys_shows_no_text() -> None:
     assert reason_of(ValueError("password=s3cret")) == "ended with ValueError: report it, with what you ran"
+
+
+def test_a_probe_takes_no_message_of_somebody_else(sqlite: str, queue: str) -> None:
+    publish(sqlite, queue, [b"somebody's"])
+    with read_options({"url": sqlite, "queue": queue}).queue_binding() as binding:
+        assert not broker._take(binding, queue, b"our own")
+    assert backlog(sqlite, queue) == 1
