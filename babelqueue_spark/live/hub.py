@@ -45,7 +45,12 @@ class Hub:
 
     def _watch(self, part: str, poll: Poll, every: float) -> None:
         while not self._closed:
-            self.put(part, poll())
+            try:
+                value = poll()
+            except Exception as error:  # noqa: BLE001 (the next poll may succeed, and the page must say so)
+                said = f"the poll ended with {type(error).__name__}"
+                value = {**(self._parts.get(part) or {}), "error": said}
+            self.put(part, value)
             with self._news:
                 self._news.wait_for(lambda: self._closed, every)
 

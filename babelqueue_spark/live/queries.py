@@ -118,7 +118,8 @@ class MetricsWatch:
                 if name in _FIELDS:
                     setattr(found.setdefault(labels.get("query", ""), _Sums()), _FIELDS[name], value)
                 elif name == _PHASES:
-                    found.setdefault(labels["query"], _Sums()).phases[labels["phase"]] = value
+                    sums = found.setdefault(labels.get("query", ""), _Sums())
+                    sums.phases[labels.get("phase", "")] = value
         return found
 
 

@@ -86,8 +86,8 @@ class LiveServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/#token={self.guard.token}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a browser that went away before it had its answer."""
-        if not isinstance(sys.exception(), ConnectionError):
+        """Say nothing of a browser that went away, or stalled, before it had its answer."""
+        if not isinstance(sys.exception(), (ConnectionError, TimeoutError)):
             super().handle_error(request, client_address)
 
 

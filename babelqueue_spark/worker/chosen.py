@@ -35,7 +35,7 @@ def redrive_chosen(
         OptionError, BrokerError: as `redrive` does.
     """
     selection = _Selection(chosen)
-    plan = Plan(queue, selection, to, limit=selection.left.total())
+    plan = Plan(queue, selection, to, done=lambda: not selection.left)
     result = move(read_options({**options, "queue": queue}), plan)
     del result.kept["not selected"]
     return result

@@ -62,7 +62,7 @@ class Redriven:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is wanted; see `redrive`."""
+    """What is wanted; see `redrive`. `done` tells that nothing more will be selected."""
 
     queue: str
     select: Select
@@ -71,6 +71,7 @@ class Plan:
     poison: bool = False
     bypass: bool = False
     dry_run: bool = False
+    done: Callable[[], bool] = lambda: False
 
 
 def move(given: Options, plan: Plan) -> Redriven:
@@ -89,7 +90,7 @@ def move(given: Options, plan: Plan) -> Redriven:
                 if not plan.dry_run:
                     for rows in _moved(batch, chosen, plan, binding):
                         stay -= set(rows)
-                if len(result.moves) == plan.limit:
+                if len(result.moves) == plan.limit or plan.done():
                     break
     return result
 

@@ -55,28 +55,30 @@ function confirmed(title, text, yes, is_danger) {
 }
 
 async function confirmRedrive(names) {
+  const queue = opened.queue; // another one may be opened while this asks
   const what = counted(names.length, "dead letter");
-  const text = `Each goes back to the queue that it came from, without its block and with no attempts. It leaves ${opened.queue}.`;
+  const text = `Each goes back to the queue that it came from, without its block and with no attempts. It leaves ${queue}.`;
   if (!(await confirmed(`Redrive ${what}?`, text, `Redrive ${number(names.length)}`, false))) return;
-  const done = await ask("/api/redrive", { queue: opened.queue, chosen: names });
+  const done = await ask("/api/redrive", { queue, chosen: names });
   if (!done) return;
   const lines = [
-    ...Object.entries(done.went).map(([queue, count]) => `${number(count)} went to ${queue}`),
+    ...Object.entries(done.went).map(([target, count]) => `${number(count)} went to ${target}`),
     ...Object.entries(done.stay).map(([why, count]) => `${number(count)} stay: ${why}`),
     ...(done.gone ? [`${number(done.gone)} had gone before`] : []),
   ];
   report(`${lines.join("; ")}.`, false);
-  openMessages(opened.queue);
+  openMessages(queue);
 }
 
 async function confirmDrop(names) {
+  const queue = opened.queue; // another one may be opened while this asks
   const what = counted(names.length, "dead letter");
-  const text = `What is dropped leaves ${opened.queue} for ever. Nothing brings it back.`;
+  const text = `What is dropped leaves ${queue} for ever. Nothing brings it back.`;
   if (!(await confirmed(`Drop ${what}?`, text, `Drop ${number(names.length)}`, true))) return;
-  const done = await ask("/api/drop", { queue: opened.queue, chosen: names });
+  const done = await ask("/api/drop", { queue, chosen: names });
   if (!done) return;
   report(`${number(done.dropped)} dropped${done.gone ? `; ${number(done.gone)} had gone before` : ""}.`, false);
-  openMessages(opened.queue);
+  openMessages(queue);
 }
 
 function show() {

@@ -97,6 +97,7 @@ function chooseAll(is_checked) {
 const chosenNames = () => [...opened.chosen].map((place) => opened.messages[place].name);
 
 function openMessage(message) {
+  const queue = opened.queue;
   const hidden = `Hidden (${bytes(message.bytes)}). With the option catalog, all but sensitive fields is shown here.`;
   $("message-title").textContent = message.urn || "(no URN)";
   showFields([
@@ -108,7 +109,7 @@ function openMessage(message) {
   $("message-data-title").textContent = "Data";
   $("message-data").textContent = message.data === null ? hidden : message.data;
   $("show-body").hidden = false;
-  $("show-body").onclick = () => showBody(message.name);
+  $("show-body").onclick = () => showBody(queue, message.name);
   $("redrive-one").hidden = $("drop-one").hidden = !mayMove();
   $("redrive-one").onclick = () => confirmRedrive([message.name]);
   $("drop-one").onclick = () => confirmDrop([message.name]);
@@ -121,8 +122,8 @@ function showFields(pairs) {
   $("message-fields").replaceChildren(...known.flatMap(([name, value]) => [el("dt", { textContent: name }), el("dd", { textContent: value })]));
 }
 
-async function showBody(name) {
-  const found = await ask("/api/body", { queue: opened.queue, name });
+async function showBody(queue, name) {
+  const found = await ask("/api/body", { queue, name });
   if (!found) return;
   const more = [["error", found.error], ...Object.entries(found.headers).map(([key, value]) => [`header ${key}`, value])];
   $("message-fields").append(...more.filter(([, value]) => value !== null).flatMap(
