@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from http.client import HTTPException
 from threading import Event, Thread
 from typing import Self
 
@@ -93,7 +92,7 @@ class Observer:
         try:
             self._exposure.write()
             self._failing = False
-        except (OSError, HTTPException) as error:
+        except Exception as error:  # noqa: BLE001 (a collector of the program's own may raise anything)
             if not self._failing:
                 logger.warning("metrics do not reach %s for now: %s", self.address, error)
             self._failing = True

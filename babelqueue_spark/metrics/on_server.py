@@ -8,6 +8,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.metrics.exposing import Exposure, exposed
 from babelqueue_spark.metrics.recording import Recorder
 from babelqueue_spark.metrics.store import Metrics
@@ -35,12 +36,12 @@ class WorkerMetrics:
 
     def __call__(self, batch: int, counts: Counts) -> None:
         """Count a batch, and write; what fails is logged, and disturbs no batch."""
-        recorder, exposure = self._opened = self._opened or self._open()
-        recorder.worked(counts)
         try:
+            recorder, exposure = self._opened = self._opened or self._open()
+            recorder.worked(counts)
             exposure.write()
-        except (OSError, HTTPException) as error:
-            logger.warning("metrics of batch %d do not reach %s: %s", batch, exposure.address, error)
+        except (BabelQueueError, OSError, HTTPException) as error:
+            logger.warning("metrics of batch %d were not written: %s", batch, error)
 
     def _open(self) -> tuple[Recorder, Exposure]:
         registry = CollectorRegistry()
