@@ -14,7 +14,7 @@ with it, and packages. Of a broker it polls the backlog, browses where that take
 queue, and compares clocks where the server tells the time. It consumes nothing, and does not create what
 is missing. Only on Pulsar it creates the subscription, as each read does. With `--probe` it publishes a
 message to a queue of its own, claims and acknowledges it. Where queues have to be there before, or messages
-stay, name an empty one: `--probe QUEUE`. Pulsar keeps the topic.
+stay, name an empty one that nobody else uses: `--probe QUEUE`. Pulsar keeps the topic.
 
 Of a journal's storage it checks exclusive creation, the time of a durable write, and free space. It deletes
 its files and directories. With `--master`, a job on all executors checks their Python and packages, the
