@@ -96,35 +96,34 @@ def _relay_claim(
 ) -> Relayed:
     """Publish and mark claimed rows; what it has no time for is released, as the claim may lapse."""
     until = time.monotonic() + outbox.lease / 2
-    done, part = 0, claimed.num_rows if broker.capabilities.publish_once else _PART
+    parts, done = _published(broker, into, claimed), 0
     while done < claimed.num_rows:
-        parts, confirmed = _published(broker, into, claimed.slice(done, part)), None
-        while True:
-            try:
-                confirmed = next(parts, None)
-            except (BrokerUnreachableError, BrokerFullError) as error:
-                outbox.mark_failed(claimed.slice(done), error.text, together=True)
-                raise
-            except BabelQueueError:
-                rest = claimed.slice(done)
-                return Relayed(done) + _relay_singly(outbox, queue, broker, into, rest, until)
-            if confirmed is None:
-                break
-            outbox.acknowledge(queue, confirmed)
-            done += confirmed.num_rows
+        try:
+            confirmed = next(parts)
+        except (BrokerUnreachableError, BrokerFullError) as error:
+            outbox.mark_failed(claimed.slice(done), error.text, together=True)
+            raise
+        except BabelQueueError:
+            rest = claimed.slice(done)
+            return Relayed(done) + _relay_singly(outbox, queue, broker, into, rest, until)
+        outbox.acknowledge(queue, confirmed)
+        done += confirmed.num_rows
         if time.monotonic() > until:
             outbox.release(queue, claimed.slice(done))
             break
     return Relayed(done)
 
 
-def _published(broker: BaseBinding, into: str, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Publish rows; yields what the broker has confirmed, all in one where it drops what is repeated."""
-    for part, _ in publish_parts(broker, into, _outgoing(rows), keys=_keys(rows)):
-        if not broker.capabilities.publish_once:
-            yield rows.slice(part.start, len(part))
+def _published(broker: BaseBinding, into: str, claimed: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Publish claimed rows; yields what the broker has confirmed, all in one where it drops a repeat."""
     if broker.capabilities.publish_once:
-        yield rows
+        publish(broker, into, _outgoing(claimed), keys=_keys(claimed))
+        yield claimed
+        return
+    for first in range(0, claimed.num_rows, _PART):
+        rows = claimed.slice(first, _PART)
+        for part, _ in publish_parts(broker, into, _outgoing(rows), keys=_keys(rows)):
+            yield rows.slice(part.start, len(part))
 
 
 def _relay_singly(
