@@ -33,7 +33,7 @@ class Metrics:
         self._labels = _Labels()
 
     def add(self, family: Family, amount: float, *labels: str | None) -> None:
-        """Add to a counter; a negative amount, as of what began anew, is passed over."""
+        """Add to a counter; a negative amount, as of a counter that was reset, is ignored."""
         if amount >= 0:
             self._of(family, labels).inc(amount)
 
