@@ -12,8 +12,8 @@ from bench.redis import PER_TRIGGER, body, push, session
 from bench.table import Row, in_turns, read_rate, row
 from tests.servers import RedisServer
 
-BATCHES = 4
-ROUNDS = 7
+BATCHES = 8
+ROUNDS = 32
 
 
 def rows() -> list[Row]:

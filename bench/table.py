@@ -79,8 +79,12 @@ def rate(count: int, run: Callable[[], Any], repeats: int = 3) -> Measured:
 
 
 def in_turns(works: Mapping[str, Callable[[], float]], rounds: int = 3) -> dict[str, Measured]:
-    """The median of what each work returns over rounds: in each, all have their turn, and noise hits all."""
-    found = [{name: work() for name, work in works.items()} for _ in range(rounds)]
+    """The median of what each work returns over rounds: in each, all have their turn, and noise hits all.
+
+    Each other round goes backwards, so that none always follows the same one.
+    """
+    orders = (list(works), list(reversed(works)))
+    found = [{name: works[name]() for name in orders[turn % 2]} for turn in range(rounds)]
     return {name: Measured([float(each[name]) for each in found]) for name in works}
 
 

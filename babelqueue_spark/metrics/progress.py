@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql.streaming.listener import StreamingQueryProgress
-
 TOTAL_PHASE = "triggerExecution"
 """What Spark calls the whole of a trigger among its phases."""
 
@@ -41,9 +39,9 @@ class Batch:
     journal: Mapping[str, int] = field(default_factory=dict)
 
 
-def batch_of(progress: StreamingQueryProgress) -> Batch | None:
-    """Read a progress; None where none of the query's sources is the connector's."""
-    told = json.loads(progress.json)  # its fields hold offsets in other forms, by version and kind of session
+def batch_of(progress: str) -> Batch | None:
+    """Read the JSON of a progress; None where none of the query's sources is the connector's."""
+    told = json.loads(progress)
     ours = [source for source in told["sources"] if _is_ours(source.get("endOffset"))]
     if not ours:
         return None
