@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import BaseBinding
+from babelqueue_spark.envelope.scan import octets_of
 from babelqueue_spark.errors import MessageTooLargeError
 from babelqueue_spark.rows.ids import IdSource
 from babelqueue_spark.rows.size_limits import without_large_blocks
@@ -23,7 +24,7 @@ logger = logging.getLogger(__name__)
 CHUNK_BYTES = 256 << 20
 """Most bytes of text and binary in a chunk; a column of Arrow ends at 2 GiB."""
 
-Bytes = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.integer]
 
 
 def publish(
@@ -125,5 +126,7 @@ def _value_bytes(values: pa.Array) -> Bytes:
         ends = np.concatenate([[0], np.cumsum(sum(map(_value_bytes, children)))])
         return np.asarray(np.diff(ends[values.offsets.to_numpy()]))
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        if not values.null_count:
+            return np.diff(octets_of(values)[1])
         return np.asarray(pc.fill_null(pc.binary_length(values), 0).to_numpy(), np.int64)
     return np.zeros(len(values), np.int64)

@@ -20,7 +20,7 @@ from tests.servers import RedisServer
 from tests.streams import outgoing
 
 MESSAGES = 1_000_000
-WRITTEN = 500_000
+WRITTEN = 1_000_000
 FEW = 10_000
 PER_TRIGGER = 100_000
 SLOW_MESSAGES = 3_000

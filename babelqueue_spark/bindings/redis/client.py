@@ -10,6 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+import pyarrow as pa
 from redis import exceptions
 
 from babelqueue_spark.bindings.advice import Advice, denied, failed, full, unreachable
@@ -169,14 +170,16 @@ class RedisClient:
 
         return list(self._answer(ask, None, repeatable=True))
 
-    def append(self, queue: str, values: Sequence[bytes]) -> int:
+    def append(self, queue: str, values: pa.BinaryArray) -> int:
         """Append values to a list; how many."""
         self._answer(
-            lambda redis: redis.client.execute_command("RPUSH", queue, *values), queue, repeatable=False
+            lambda redis: redis.client.execute_command("RPUSH", queue, *redis.arguments(values)),
+            queue,
+            repeatable=False,
         )
         return len(values)
 
-    def append_once(self, queue: str, values: Sequence[bytes], idempotency_key: str, seconds: int) -> int:
+    def append_once(self, queue: str, values: pa.BinaryArray, idempotency_key: str, seconds: int) -> int:
         """Append values to a list unless the key is known; how many. No value passes through Lua.
 
         A user who lacks a right has nothing appended: the server refuses a transaction as a whole for what it
@@ -188,7 +191,7 @@ class RedisClient:
             transaction = redis.client.pipeline(transaction=True)
             transaction.execute_command("LTRIM", queue, 0, -1)
             transaction.execute_command("SET", idempotency_key, 1, "XX", "KEEPTTL")
-            transaction.execute_command("RPUSH", queue, *values)
+            transaction.execute_command("RPUSH", queue, *redis.arguments(values))
             transaction.eval(_source("keep_once"), 2, queue, idempotency_key, len(values), seconds)
             return int(transaction.execute()[-1])
 

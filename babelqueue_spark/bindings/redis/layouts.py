@@ -232,17 +232,13 @@ class DefaultLayout(Layout):
 
     def publish(self, queue: str, messages: pa.RecordBatch, idempotency_key: str | None) -> int:
         """Bodies, in a frame where they have headers."""
-        stored = _values(messages.column("body"))
-        headers = messages.column("headers")
-        if headers.offsets[0] != headers.offsets[-1]:
-            pairs = zip(stored, headers.to_pylist(), strict=True)
-            stored = [frame(body, dict(entries or ())) for body, entries in pairs]
+        stored = _stored(messages)
         known = self._published(queue, idempotency_key)
         # Transactions of redis-py's cluster client have rules of their own: there a script does it.
         scripted = bool(known) and self._options.topology == "cluster"
         if scripted or pc.max(messages.column("delay")).as_py():
             keys = [self.ready(queue), self.delayed(queue), *known]
-            args = [KEY_SECONDS, secrets.token_hex(8), *self._publication(stored, messages)]
+            args = [KEY_SECONDS, secrets.token_hex(8), *self._publication(_values(stored), messages)]
             return int(self._client.run("default_publish", keys, args))
         if known:
             return self._client.append_once(self.ready(queue), stored, known[0], KEY_SECONDS)
@@ -372,6 +368,15 @@ def _by_form(
     former = pc.invert(ours)
     answers = pc.replace_with_mask(ours, former, settle_former(claimed.filter(former)))
     return pc.replace_with_mask(answers, ours, settle(claimed.filter(ours)))
+
+
+def _stored(messages: pa.RecordBatch) -> pa.BinaryArray:
+    """Bodies, in a frame where they have headers."""
+    bodies, headers = messages.column("body"), messages.column("headers")
+    if headers.offsets[0] == headers.offsets[-1]:
+        return bodies
+    pairs = zip(_values(bodies), headers.to_pylist(), strict=True)
+    return pa.array([frame(body, dict(entries or ())) for body, entries in pairs], pa.binary())
 
 
 def _values(column: pa.Array) -> list[bytes]:

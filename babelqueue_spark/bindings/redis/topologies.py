@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
 from redis import Connection, Redis, RedisCluster, Sentinel, SSLConnection, exceptions
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode
@@ -12,6 +14,7 @@ from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError
 
 from babelqueue_spark.bindings.redis.options import RedisOptions
+from babelqueue_spark.bindings.redis.packing import Packer
 
 # redis-py has no types for these.
 _CLUSTER: Any = RedisCluster
@@ -44,6 +47,10 @@ class Deployment(ABC):
     def close(self) -> None:
         """Close all connections."""
 
+    def arguments(self, values: pa.BinaryArray) -> Sequence[Any]:
+        """The arguments at the end of a command that stand for these values: one, which `Packer` unfolds."""
+        return [values]
+
     def why(self, error: Exception) -> Exception:
         """A more telling error, where the deployment can find one out."""
         return error
@@ -60,6 +67,7 @@ class SingleServer(Deployment):
             port=port,
             connection_class=_OpenedAgainTls if options.secure else _OpenedAgain,
             retry=_once(),
+            command_packer=Packer(),
             **options.client,
         )
 
@@ -84,6 +92,10 @@ class Cluster(Deployment):
         # Of redis-py 5, where `retry` means the connections.
         self.client.cluster_error_retry_attempts = 0
 
+    def arguments(self, values: pa.BinaryArray) -> Sequence[Any]:
+        arguments: list[bytes] = values.to_pylist()
+        return arguments
+
     def node(self, key: str | bytes | None) -> dict[str, Any]:
         found = self.client.get_default_node() if key is None else self.client.get_node_from_key(key)
         return {"target_nodes": found}
@@ -100,7 +112,7 @@ class WatchedServers(Deployment):
         sentinel_client = {**options.sentinel_client, "ssl": options.secure, "retry": _once()}
         self._sentinel = _SENTINEL(options.nodes, sentinel_kwargs=sentinel_client)
         self.client: Redis = self._sentinel.master_for(
-            self._service, ssl=options.secure, retry=_once(), **options.client
+            self._service, ssl=options.secure, retry=_once(), command_packer=Packer(), **options.client
         )
 
     def node(self, key: str | bytes | None) -> dict[str, Any]:

@@ -1,0 +1,44 @@
+"""Pack commands of Redis whose last argument may be an Arrow array: each value is an argument then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from redis.connection import HiredisRespSerializer, PythonRespSerializer
+from redis.utils import HIREDIS_AVAILABLE
+
+_BUFFER_BYTES = 6000
+_LINE_END = pa.scalar(b"\r\n")
+
+
+class Packer:
+    """The `command_packer` of redis-py: packs the values of an array at once, without an object for each."""
+
+    def __init__(self) -> None:
+        self._usual: Any = (
+            HiredisRespSerializer() if HIREDIS_AVAILABLE else PythonRespSerializer(_BUFFER_BYTES, _octets)
+        )
+
+    def pack(self, *arguments: Any) -> list[bytes | memoryview]:
+        """The bytes of a command, in pieces. Its last argument may be a binary array without nulls."""
+        *words, values = arguments
+        if not isinstance(values, pa.Array):
+            packed: list[bytes | memoryview] = self._usual.pack(*arguments)
+            return packed
+        _, _, packed_words = b"".join(self._usual.pack(*words)).partition(b"\r\n")
+        return [b"*%d\r\n" % (len(words) + len(values)) + packed_words, _packed(values)]
+
+
+def _packed(values: pa.BinaryArray) -> memoryview:
+    lengths = pc.binary_length(values).cast(pa.string()).cast(pa.binary())
+    pieces = (pa.scalar(b"$"), lengths, _LINE_END, values, _LINE_END)
+    packed = pc.binary_join_element_wise(*pieces, pa.scalar(b""))
+    _, offsets, octets = packed.buffers()
+    end = memoryview(offsets).cast("i")[len(packed)]
+    return memoryview(octets)[:end]
+
+
+def _octets(argument: Any) -> bytes:
+    return argument if isinstance(argument, bytes) else str(argument).encode()
