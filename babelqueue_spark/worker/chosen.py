@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
+from babelqueue_spark.bindings import Binding
 from babelqueue_spark.bindings.batches import names_by_content
 from babelqueue_spark.options import read_options
-from babelqueue_spark.worker.moving import Plan, Redriven, held, move
+from babelqueue_spark.worker.moving import Claims, Plan, Redriven, move
 
 
 def names_of(deliveries: pa.RecordBatch) -> list[str]:
@@ -34,9 +35,12 @@ def redrive_chosen(
     Raises:
         OptionError, BrokerError: as `redrive` does.
     """
-    selection = _Selection(chosen)
-    plan = Plan(queue, selection, to, done=lambda: not selection.left)
-    result = move(read_options({**options, "queue": queue}), plan)
+    given = read_options({**options, "queue": queue})
+    with given.queue_binding() as binding:
+        there = _there(binding, queue, chosen)
+    if not there:
+        return Redriven()
+    result = move(given, Plan(queue, _Names(there), to))
     del result.kept["not selected"]
     return result
 
@@ -54,26 +58,43 @@ def drop_chosen(options: Mapping[str, str], queue: str, chosen: Iterable[str]) -
         BrokerError: the broker is out of reach; what was dropped before stays so.
     """
     given = read_options({**options, "queue": queue})
-    selection, dropped = _Selection(chosen), 0
-    with given.queue_binding() as binding, held(binding, queue) as batches:
-        for batch, stay in batches:
-            rows = selection(batch, batch)
-            gone = binding.acknowledge(queue, batch.take(pa.array(sorted(rows), pa.int64())))
-            stay -= rows
-            dropped += gone.true_count
-            if not selection.left:
-                break
+    dropped = 0
+    with given.queue_binding() as binding:
+        selection = _Names(_there(binding, queue, chosen))
+        if selection.is_done():
+            return 0
+        with Claims(binding, queue) as claims:
+            for claim in claims:
+                dropped += claim.acknowledge(sorted(selection.rows(claim.deliveries, claim.deliveries)))
+                if selection.is_done():
+                    break
     return dropped
 
 
-class _Selection:
+def _there(binding: Binding, queue: str, chosen: Iterable[str]) -> Counter[str]:
+    """The chosen names that are in the queue; all of them, where a look would claim messages, too.
+
+    So a name that has gone does not claim what is behind the others.
+    """
+    wanted = Counter(chosen)
+    if binding.capabilities.browse != "exact":
+        return wanted
+    selection = _Names(wanted)
+    for deliveries in binding.browse(queue):
+        selection.rows(deliveries, deliveries)
+        if selection.is_done():
+            break
+    return wanted - selection.left
+
+
+class _Names:
     """Selects as many messages of each name as were chosen."""
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self.left = Counter(names)
+    def __init__(self, names: Counter[str]) -> None:
+        self.left = +names
 
-    def __call__(self, deliveries: pa.RecordBatch, rows: pa.RecordBatch) -> set[int]:
-        del rows
+    def rows(self, deliveries: pa.RecordBatch, columns: pa.RecordBatch) -> set[int]:
+        del columns
         found = set()
         for row, name in enumerate(names_of(deliveries)):
             if self.left[name] > 0:
@@ -81,3 +102,6 @@ class _Selection:
                 found.add(row)
         self.left = +self.left
         return found
+
+    def is_done(self) -> bool:
+        return not self.left

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
@@ -23,11 +23,15 @@ from babelqueue_spark.worker.messages import BYPASS_HEADER
 
 _BATCH_BYTES = 64 << 20
 
-Select = Callable[[pa.RecordBatch, pa.RecordBatch], set[int]]
-"""Takes a `DELIVERIES` batch and the columns of a read of it; returns the numbers of the selected rows."""
 
-Held = tuple[pa.RecordBatch, set[int]]
-"""A `DELIVERIES` batch, and the rows of it that are released at the end."""
+class Selection(Protocol):
+    """Says which messages are wanted."""
+
+    def rows(self, deliveries: pa.RecordBatch, columns: pa.RecordBatch) -> set[int]:
+        """The numbers of the selected rows of a `DELIVERIES` batch; `columns` are those of a read of it."""
+
+    def is_done(self) -> bool:
+        """Whether nothing more will be selected."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +66,15 @@ class Redriven:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is wanted; see `redrive`. `done` tells that nothing more will be selected."""
+    """What is wanted; see `redrive`."""
 
     queue: str
-    select: Select
+    selection: Selection
     to: str | None = None
     limit: int | None = None
     poison: bool = False
     bypass: bool = False
     dry_run: bool = False
-    done: Callable[[], bool] = lambda: False
 
 
 def move(given: Options, plan: Plan) -> Redriven:
@@ -82,68 +85,103 @@ def move(given: Options, plan: Plan) -> Redriven:
     with given.queue_binding() as binding:
         if plan.bypass and not binding.capabilities.headers:
             raise OptionError(f"broker '{binding.name}' keeps no headers: redrive without bypass")
-        browsing = plan.dry_run and binding.capabilities.browse != "none"
-        with held(binding, plan.queue, browsing=browsing) as batches:
-            for batch, stay in batches:
-                room = len(batch) if plan.limit is None else min(len(batch), plan.limit - len(result.moves))
-                chosen = _chosen(batch, plan, room, binding, result)
+        if plan.dry_run and binding.capabilities.browse != "none":
+            for deliveries in binding.browse(plan.queue):
+                _choose(deliveries, plan, binding, result)
+                if _is_done(plan, result):
+                    break
+            return result
+        with Claims(binding, plan.queue) as claims:
+            for claim in claims:
+                chosen = _choose(claim.deliveries, plan, binding, result)
                 if not plan.dry_run:
-                    for rows in _moved(batch, chosen, plan, binding):
-                        stay -= set(rows)
-                if len(result.moves) == plan.limit or plan.done():
+                    _move(claim, chosen, plan, binding)
+                if _is_done(plan, result):
                     break
     return result
 
 
-@contextmanager
-def held(binding: Binding, queue: str, *, browsing: bool = False) -> Iterator[Iterator[Held]]:
-    """What is in the queue at the start, batch by batch; at the end, the rows that stay are released.
+class Claims:
+    """What is in a queue at the start, claimed batch by batch; at the end, what is still held is released.
 
-    With `browsing`, nothing is claimed, and nothing released.
+    The last batch goes back first, so that a queue which takes messages back at its head keeps its order.
     """
-    with ExitStack() as claims:
-        yield _held(binding, queue, claims, browsing)
 
+    def __init__(self, binding: Binding, queue: str) -> None:
+        self._binding = binding
+        self._queue = queue
+        self._opened = ExitStack()
 
-def _held(binding: Binding, queue: str, claims: ExitStack, browsing: bool) -> Iterator[Held]:
-    for batch in binding.browse(queue) if browsing else _taken(binding, queue):
-        stay = set(range(len(batch)))
-        if not browsing:
-            claims.callback(_release, binding, queue, batch, stay)
-        yield batch, stay
+    def __enter__(self) -> Self:
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
 
-def _release(binding: Binding, queue: str, batch: pa.RecordBatch, rows: set[int]) -> None:
-    binding.release(queue, batch.take(pa.array(sorted(rows), pa.int64())))
+    def __iter__(self) -> Iterator[Claim]:
+        for deliveries in self._taken():
+            claim = Claim(self._binding, self._queue, deliveries)
+            self._opened.callback(claim.release)
+            yield claim
 
-
-def _taken(binding: Binding, queue: str) -> Iterator[pa.RecordBatch]:
-    """Claim what is there at the start; what stays is held until the end, so that it is claimed only once."""
-    if not binding.claimable(queue):
-        yield from binding.browse(queue)
-        return
-    left = binding.backlog(queue)
-    started = time.monotonic()
-    while left > 0:
-        if binding.lease and time.monotonic() - started > binding.lease / 2:
-            raise OptionError(
-                f"queue '{queue}': claims last {binding.lease:g} s, and what stays there would be claimed "
-                "again while others are read: raise visibilityTimeout (on Service Bus the queue's lock "
-                "duration), or set a limit"
-            )
-        batch = binding.claim(queue, min(left, binding.capabilities.claim_batch), _BATCH_BYTES)
-        if not batch.num_rows:
+    def _taken(self) -> Iterator[pa.RecordBatch]:
+        """What stays is held until the end, so that it is claimed only once."""
+        binding, queue = self._binding, self._queue
+        if not binding.claimable(queue):
+            yield from binding.browse(queue)
             return
-        left -= batch.num_rows
-        yield batch
+        left = binding.backlog(queue)
+        started = time.monotonic()
+        while left > 0:
+            if binding.lease and time.monotonic() - started > binding.lease / 2:
+                raise OptionError(
+                    f"queue '{queue}': claims last {binding.lease:g} s, and what stays there would be "
+                    "claimed again while others are read: raise visibilityTimeout (on Service Bus the "
+                    "queue's lock duration), or set a limit"
+                )
+            batch = binding.claim(queue, min(left, binding.capabilities.claim_batch), _BATCH_BYTES)
+            if not batch.num_rows:
+                return
+            left -= batch.num_rows
+            yield batch
 
 
-def _chosen(
-    batch: pa.RecordBatch, plan: Plan, room: int, binding: Binding, result: Redriven
-) -> dict[int, str]:
-    """Choose the rows that move, at most `room`, each with its target; count the others."""
+class Claim:
+    """One batch of a queue that is held.
+
+    Attributes:
+        deliveries: a `DELIVERIES` batch.
+    """
+
+    def __init__(self, binding: Binding, queue: str, deliveries: pa.RecordBatch) -> None:
+        self.deliveries = deliveries
+        self._binding = binding
+        self._queue = queue
+        self._held = set(range(deliveries.num_rows))
+
+    def acknowledge(self, rows: Sequence[int]) -> int:
+        """Take rows out of the queue for ever; how many were still there."""
+        gone = self._binding.acknowledge(self._queue, self._take(rows))
+        self._held -= set(rows)
+        return int(gone.true_count)
+
+    def release(self) -> None:
+        """Give back the rows that were not acknowledged."""
+        self._binding.release(self._queue, self._take(sorted(self._held)))
+
+    def _take(self, rows: Sequence[int]) -> pa.RecordBatch:
+        return self.deliveries.take(pa.array(rows, pa.int64()))
+
+
+def _is_done(plan: Plan, result: Redriven) -> bool:
+    return len(result.moves) == plan.limit or plan.selection.is_done()
+
+
+def _choose(batch: pa.RecordBatch, plan: Plan, binding: Binding, result: Redriven) -> dict[int, str]:
+    """Choose the rows that move, up to the limit, each with its target; count the others."""
+    room = len(batch) if plan.limit is None else plan.limit - len(result.moves)
     rows = to_rows(batch, plan.queue, binding, SCHEMA, allow_list_data=False)
-    selected = plan.select(batch, rows)
+    selected = plan.selection.rows(batch, rows)
     stripped = validate(strip_dead_letter(rows.column("body"))).to_pylist()
     chosen: dict[int, str] = {}
     columns = rows.select(["job", "trace_id", "meta", "dead_letter", "delivery"]).to_pylist()
@@ -178,16 +216,13 @@ def _move_of(envelope: dict[str, Any], target: str) -> Move:
     return Move(meta.get("id"), envelope["trace_id"], envelope["job"], block.get("reason"), target)
 
 
-def _moved(
-    batch: pa.RecordBatch, chosen: Mapping[int, str], plan: Plan, binding: Binding
-) -> Iterator[list[int]]:
-    """Publish, then acknowledge, chunk after chunk; yields the rows of each chunk that was moved."""
+def _move(claim: Claim, chosen: Mapping[int, str], plan: Plan, binding: Binding) -> None:
+    """Publish, then acknowledge, chunk after chunk."""
     for target in dict.fromkeys(chosen.values()):
         rows = [row for row, its in chosen.items() if its == target]
-        deliveries = batch.take(pa.array(rows))
-        for part, _ in publish_parts(binding, target, _outgoing(deliveries, plan, binding)):
-            binding.acknowledge(plan.queue, deliveries.slice(part.start, len(part)))
-            yield rows[part.start : part.stop]
+        messages = _outgoing(claim.deliveries.take(pa.array(rows)), plan, binding)
+        for part, _ in publish_parts(binding, target, messages):
+            claim.acknowledge(rows[part.start : part.stop])
 
 
 def _outgoing(deliveries: pa.RecordBatch, plan: Plan, binding: Binding) -> pa.RecordBatch:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import Column, SparkSession
@@ -49,19 +48,32 @@ def redrive(
         BrokerError: the broker is out of reach, or a target refuses a message; earlier moves stay.
     """
     condition = F.expr(where) if isinstance(where, str) else where
-    select = _all if condition is None else partial(_matching, spark, condition)
-    plan = Plan(queue, select, to, limit, poison, bypass, dry_run)
+    selection = _All() if condition is None else _Matching(spark, condition)
+    plan = Plan(queue, selection, to, limit, poison, bypass, dry_run)
     return move(read_options({**options, "queue": queue}), plan)
 
 
-def _all(deliveries: pa.RecordBatch, rows: pa.RecordBatch) -> set[int]:
-    del rows
-    return set(range(len(deliveries)))
+class _All:
+    def rows(self, deliveries: pa.RecordBatch, columns: pa.RecordBatch) -> set[int]:
+        del columns
+        return set(range(len(deliveries)))
+
+    def is_done(self) -> bool:
+        return False
 
 
-def _matching(
-    spark: SparkSession, where: Column, deliveries: pa.RecordBatch, rows: pa.RecordBatch
-) -> set[int]:
-    numbered = pa.table([*rows.columns, pa.array(range(len(deliveries)))], names=[*rows.schema.names, _ROW])
-    found = spark.createDataFrame(numbered).where(where).select(_ROW).collect()
-    return {row[0] for row in found}
+class _Matching:
+    """Selects what a condition of Spark is true of."""
+
+    def __init__(self, spark: SparkSession, where: Column) -> None:
+        self._spark = spark
+        self._where = where
+
+    def rows(self, deliveries: pa.RecordBatch, columns: pa.RecordBatch) -> set[int]:
+        numbers = pa.array(range(len(deliveries)))
+        numbered = pa.table([*columns.columns, numbers], names=[*columns.schema.names, _ROW])
+        found = self._spark.createDataFrame(numbered).where(self._where).select(_ROW).collect()
+        return {row[0] for row in found}
+
+    def is_done(self) -> bool:
+        return False

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from babelqueue_spark.bindings import OUTGOING
+from babelqueue_spark.bindings.redis.binding import RedisBinding
 from babelqueue_spark.options import read_options
 from babelqueue_spark.worker.chosen import drop_chosen, names_of, redrive_chosen
 from tests.brokers import url_of
@@ -64,6 +65,18 @@ def test_what_has_gone_meanwhile_moves_nothing_else(url: str, queue: str) -> Non
     assert drop_chosen({"url": url}, f"{queue}.dlq", [first]) == 0
     assert redrive_chosen({"url": url}, f"{queue}.dlq", [first]).moves == []
     assert taken(url, f"{queue}.dlq", 2) == letters[1:]
+
+
+def test_a_message_that_has_gone_claims_nothing(
+    redis_server, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(redis_server.url, f"{queue}.dlq", [dead(order(queue), queue)])
+    [gone] = names(redis_server.url, f"{queue}.dlq")
+    drop_chosen({"url": redis_server.url}, f"{queue}.dlq", [gone])
+    publish(redis_server.url, f"{queue}.dlq", [dead(order(queue, n=1), queue)])
+    monkeypatch.setattr(RedisBinding, "claim", lambda *_: pytest.fail("a message was claimed"))
+    assert drop_chosen({"url": redis_server.url}, f"{queue}.dlq", [gone]) == 0
+    assert redrive_chosen({"url": redis_server.url}, f"{queue}.dlq", [gone]).moves == []
 
 
 def test_of_equal_messages_as_many_as_were_chosen(redis_server, queue: str) -> None:
