@@ -11,6 +11,10 @@ from babelqueue_spark.worker.outcomes import Outcome, WorkerReason
 
 PUBLISHED = "published"
 
+OTHER = "other"
+"""Stands for the URNs that come after the first `MOST_URNS`: messages may name any."""
+MOST_URNS = 1000
+
 
 @dataclass
 class Counts:
@@ -70,6 +74,15 @@ class Counts:
         """Count rows that have job, outcome, reason and messages."""
         for row in rows:
             self.by[row.job, row.outcome, row.reason] += row.messages
+
+    def include(self, counts: Counts) -> None:
+        """Add the counts of a batch; of URNs, the first `MOST_URNS` are told apart."""
+        known = {urn for urn, _, _ in self.by}
+        for (urn, outcome, reason), messages in counts.by.items():
+            if urn not in known and len(known) >= MOST_URNS:
+                urn = OTHER
+            known.add(urn)
+            self.by[urn, outcome, reason] += messages
 
     def rows(self) -> list[tuple[str | None, str, str | None, int]]:
         """URN, outcome, reason and messages, sorted."""

@@ -434,7 +434,7 @@ class Worker:
             )
 
     def _finish(self, batch: int, counts: Counts) -> None:
-        self.counts.by += counts.by
+        self.counts.include(counts)
         observers.tell(counts)
         if self._on_batch is not None:
             self._on_batch(batch, counts)
