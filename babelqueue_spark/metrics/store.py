@@ -67,6 +67,8 @@ class _Labels:
     def value(self, name: str, value: str | None) -> str:
         if value is None:
             return ""
+        if name == "queue":  # as many as are configured, and two must not share a gauge
+            return value
         if name in _NAMES and not _NAMES[name].fullmatch(value):
             return OTHER
         with self._lock:

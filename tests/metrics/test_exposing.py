@@ -131,6 +131,13 @@ def test_labels_are_bounded_and_show_names_only(metrics: Metrics, registry: Coll
     assert len(series) == MOST_VALUES + 4
 
 
+def test_each_queue_has_a_gauge_of_its_own(metrics: Metrics, registry: CollectorRegistry) -> None:
+    for number in range(MOST_VALUES + 20):
+        metrics.set(families.WAITING, number, "redis", f"orders-{number}")
+    labels = {"broker": "redis", "queue": f"orders-{MOST_VALUES + 19}"}
+    assert registry.get_sample_value(families.WAITING.name, labels) == MOST_VALUES + 19
+
+
 def test_a_queue_that_cannot_be_polled_has_no_gauges_and_comes_back(
     metrics: Metrics, registry: CollectorRegistry, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
