@@ -41,7 +41,7 @@ _REFUSING = """
 import sys
 class Refuse:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {refused!r}:
+        if any(name == each or name.startswith(each + ".") for each in {refused!r}):
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Refuse())
 """
@@ -50,7 +50,7 @@ sys.meta_path.insert(0, Refuse())
 def without(
     refused: Collection[str], program: str, folder: Path, *arguments: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program, as a file, in a Python to which some top-level packages are not installed."""
+    """Run a program, as a file, in a Python to which some packages are not installed."""
     file = folder / "program.py"
     file.write_text(_REFUSING.format(refused=set(refused)) + program)
     return subprocess.run(

@@ -97,6 +97,12 @@ def test_nothing_needs_py4j_which_pyspark_client_has_not() -> None:
     assert not any(re.search(r"^\s*(import|from) py4j", text, re.M) for text in sources)
 
 
+@pytest.mark.parametrize("module", [".metrics", ".jobs.command"])
+def test_a_client_of_spark_connect_has_no_core(module: str, tmp_path: Path) -> None:
+    done = without(["pyspark.core"], f"import babelqueue_spark{module}\nprint('imported')", tmp_path)
+    assert done.stdout == "imported\n", done.stderr
+
+
 def test_schemas_without_their_package(tmp_path: Path) -> None:
     program = (
         "import pyarrow as pa\n"

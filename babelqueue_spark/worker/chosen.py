@@ -38,8 +38,6 @@ def redrive_chosen(
     given = read_options({**options, "queue": queue})
     with given.queue_binding() as binding:
         there = _there(binding, queue, chosen)
-    if not there:
-        return Redriven()
     result = move(given, Plan(queue, _Names(there), to))
     del result.kept["not selected"]
     return result
@@ -72,19 +70,20 @@ def drop_chosen(options: Mapping[str, str], queue: str, chosen: Iterable[str]) -
 
 
 def _there(binding: Binding, queue: str, chosen: Iterable[str]) -> Counter[str]:
-    """The chosen names that are in the queue; all of them, where a look would claim messages, too.
+    """The chosen names that are in the queue, so that none is searched for in vain, claim after claim.
 
-    So a name that has gone does not claim what is behind the others.
+    All of them where a browse claims messages itself, or did not see all that waits.
     """
     wanted = Counter(chosen)
     if binding.capabilities.browse != "exact":
         return wanted
-    selection = _Names(wanted)
+    selection, seen = _Names(wanted), 0
     for deliveries in binding.browse(queue):
         selection.rows(deliveries, deliveries)
+        seen += deliveries.num_rows
         if selection.is_done():
-            break
-    return wanted - selection.left
+            return wanted
+    return wanted if seen < binding.backlog(queue) else wanted - selection.left
 
 
 class _Names:

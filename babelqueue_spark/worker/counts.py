@@ -7,13 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from babelqueue_spark.envelope import Reason
 from babelqueue_spark.worker.outcomes import Outcome, WorkerReason
 
 PUBLISHED = "published"
 
 OTHER = "other"
-"""Stands for the URNs that come after the first `MOST_URNS`: messages may name any."""
-MOST_URNS = 1000
+"""Stands for URNs, and for reasons of handlers, that are new when a total has `MOST_COUNTS` entries."""
+MOST_COUNTS = 10_000
+_REASONS = {None, *Reason, *WorkerReason}
 
 
 @dataclass
@@ -76,13 +78,12 @@ class Counts:
             self.by[row.job, row.outcome, row.reason] += row.messages
 
     def include(self, counts: Counts) -> None:
-        """Add the counts of a batch; of URNs, the first `MOST_URNS` are told apart."""
-        known = {urn for urn, _, _ in self.by}
-        for (urn, outcome, reason), messages in counts.by.items():
-            if urn not in known and len(known) >= MOST_URNS:
-                urn = OTHER
-            known.add(urn)
-            self.by[urn, outcome, reason] += messages
+        """Add the counts of a batch; from `MOST_COUNTS` on, new URNs and reasons are counted as `OTHER`."""
+        for key, messages in counts.by.items():
+            if key not in self.by and len(self.by) >= MOST_COUNTS:
+                urn, outcome, reason = key
+                key = (urn and OTHER, outcome, reason if reason in _REASONS else OTHER)
+            self.by[key] += messages
 
     def rows(self) -> list[tuple[str | None, str, str | None, int]]:
         """URN, outcome, reason and messages, sorted."""

@@ -85,6 +85,8 @@ def move(given: Options, plan: Plan) -> Redriven:
     with given.queue_binding() as binding:
         if plan.bypass and not binding.capabilities.headers:
             raise OptionError(f"broker '{binding.name}' keeps no headers: redrive without bypass")
+        if plan.selection.is_done():
+            return result
         if plan.dry_run and binding.capabilities.browse != "none":
             for deliveries in binding.browse(plan.queue):
                 _choose(deliveries, plan, binding, result)

@@ -79,6 +79,19 @@ def test_a_message_that_has_gone_claims_nothing(
     assert redrive_chosen({"url": redis_server.url}, f"{queue}.dlq", [gone]).moves == []
 
 
+def test_behind_the_last_that_is_there_nothing_is_claimed(
+    redis_server, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = RedisBinding.capabilities.claim_batch
+    publish(redis_server.url, f"{queue}.dlq", [dead(order(queue, n=n), queue) for n in range(most + 1)])
+    [first, *_] = names(redis_server.url, f"{queue}.dlq")
+    claimed = []
+    claim = RedisBinding.claim
+    monkeypatch.setattr(RedisBinding, "claim", lambda *given: claimed.append(given) or claim(*given))
+    assert drop_chosen({"url": redis_server.url}, f"{queue}.dlq", [first, "gone"]) == 1
+    assert len(claimed) == 1
+
+
 def test_of_equal_messages_as_many_as_were_chosen(redis_server, queue: str) -> None:
     letter = dead(order(queue), queue)
     publish(redis_server.url, f"{queue}.dlq", [letter] * 3)

@@ -198,12 +198,14 @@ class ArtemisBinding(Binding):
         with self._client.connected(queue) as connection:
             link = connection.link(queue, browse=True)
         seen, empty = 0, 0
-        while empty < 2 and (most is None or seen < most):  # the broker may stop before it has sent all
+        try:
+            while empty < 2 and (most is None or seen < most):  # the broker may stop before it has sent all
+                with self._client.connected(queue) as connection:
+                    found = connection.read(link, _BROWSE_MESSAGES)
+                empty = 0 if found else empty + 1
+                seen += len(found)
+                if found:
+                    yield found
+        finally:
             with self._client.connected(queue) as connection:
-                found = connection.read(link, _BROWSE_MESSAGES)
-            empty = 0 if found else empty + 1
-            seen += len(found)
-            if found:
-                yield found
-        with self._client.connected(queue) as connection:
-            connection.leave(link)
+                connection.leave(link)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from redis.connection import HiredisRespSerializer, PythonRespSerializer
-from redis.utils import HIREDIS_AVAILABLE
+from redis.exceptions import DataError
 
 _BUFFER_BYTES = 6000
 _LINE_END = pa.scalar(b"\r\n")
@@ -18,11 +19,15 @@ class Packer:
 
     def __init__(self) -> None:
         self._usual: Any = (
-            HiredisRespSerializer() if HIREDIS_AVAILABLE else PythonRespSerializer(_BUFFER_BYTES, _octets)
+            HiredisRespSerializer() if _hiredis_packs() else PythonRespSerializer(_BUFFER_BYTES, _octets)
         )
 
     def pack(self, *arguments: Any) -> list[bytes | memoryview]:
-        """The bytes of a command, in pieces. Its last argument may be a binary array without nulls."""
+        """The bytes of a command, in pieces. Its last argument may be a binary array.
+
+        Raises:
+            DataError: an argument, or a value of the array, is nothing that Redis can keep.
+        """
         *words, values = arguments
         if not isinstance(values, pa.Array):
             packed: list[bytes | memoryview] = self._usual.pack(*arguments)
@@ -31,7 +36,17 @@ class Packer:
         return [b"*%d\r\n" % (len(words) + len(values)) + packed_words, _packed(values)]
 
 
+def _hiredis_packs() -> bool:
+    if find_spec("hiredis") is None:
+        return False
+    import hiredis
+
+    return hasattr(hiredis, "pack_command")  # old ones have not
+
+
 def _packed(values: pa.BinaryArray) -> memoryview:
+    if values.null_count:
+        raise DataError("a value is missing")
     lengths = pc.binary_length(values).cast(pa.string()).cast(pa.binary())
     pieces = (pa.scalar(b"$"), lengths, _LINE_END, values, _LINE_END)
     packed = pc.binary_join_element_wise(*pieces, pa.scalar(b""))
@@ -41,4 +56,8 @@ def _packed(values: pa.BinaryArray) -> memoryview:
 
 
 def _octets(argument: Any) -> bytes:
-    return argument if isinstance(argument, bytes) else str(argument).encode()
+    if isinstance(argument, bytes):
+        return argument
+    if not isinstance(argument, str | int | float):
+        raise DataError(f"an argument is a {type(argument).__name__}")
+    return str(argument).encode()

@@ -48,7 +48,7 @@ class Deployment(ABC):
         """Close all connections."""
 
     def arguments(self, values: pa.BinaryArray) -> Sequence[Any]:
-        """The arguments at the end of a command that stand for these values: one, which `Packer` unfolds."""
+        """The last arguments of a command that sends these values: the array itself, for `Packer`."""
         return [values]
 
     def why(self, error: Exception) -> Exception:
