@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import sitecustomize
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from babelqueue_spark.bindings import binding_class
@@ -35,6 +36,8 @@ def main(partitions: str, readings: str) -> None:
     [arrivals] = readings_in(readings)
     options = arrivals.options(partitions)
     broker = read_options(options).broker
+    if broker == "pulsar":
+        sitecustomize.await_all_of_pulsar()
     multiprocessing.set_forkserver_preload(["tests.crash.workers", binding_class(broker).__module__])
     reader = BabelQueueDataSource(options).streamReader(SCHEMA)
     end = reader.initialOffset()
