@@ -31,6 +31,9 @@ _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, er
 _ARROW_MAGIC = b"ARROW1"
 OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 """Schemes of URLs of object stores."""
+_SILENT_WRITER = 1.0
+"""Seconds after which a torn file that does not grow was left by a writer that died."""
+_LOOK_AGAIN = 0.01
 PATIENCE = 120.0
 """Seconds for which a request to an object store is repeated while that is away, fails or throttles."""
 
@@ -268,21 +271,19 @@ class LocalStore(Store):
         return True
 
     def _create_by_open(self, path: Path, content: bytes, until: float) -> bool:
-        if path.exists() and not _is_torn(path):
-            return False
-        if path.exists() and not _set_aside(path):
-            return False
-        if time.monotonic() > until:
-            raise self._late(str(path.relative_to(self.root)))
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        except FileExistsError:
-            return False
-        with _removed_on_error(path), os.fdopen(descriptor, "wb") as file:
-            _write_durably(file, content)
-            mine = os.fstat(file.fileno()).st_ino
-        _sync_folder(path.parent)
-        return path.exists() and path.stat().st_ino == mine
+        while _is_free(path):
+            if time.monotonic() > until:
+                raise self._late(str(path.relative_to(self.root)))
+            try:
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            except FileExistsError:
+                continue  # another writer was faster, and is waited for
+            with _removed_on_error(path), os.fdopen(descriptor, "wb") as file:
+                _write_durably(file, content)
+                mine = os.fstat(file.fileno()).st_ino
+            _sync_folder(path.parent)
+            return path.exists() and path.stat().st_ino == mine
+        return False
 
     def _replace(self, name: str, content: bytes) -> None:
         path = self.root / name
@@ -392,21 +393,34 @@ def _is_whole(path: Path, content: bytes) -> bool:
     return content.endswith(b"}")
 
 
-def _is_torn(path: Path) -> bool:
-    return not _is_whole(path, path.read_bytes())
+def _is_free(path: Path) -> bool:
+    """Whether a name can be taken: nothing is there, once what a dead writer left torn is set aside.
+
+    A file that is not whole is most likely being written: it is waited for while it grows.
+    """
+    seen, since = None, time.monotonic()
+    while True:
+        try:
+            content, inode = path.read_bytes(), path.stat().st_ino
+        except FileNotFoundError:
+            return True
+        if _is_whole(path, content):
+            return False
+        if seen != (inode, len(content)):
+            seen, since = (inode, len(content)), time.monotonic()
+        elif time.monotonic() - since > _SILENT_WRITER:
+            _set_aside(path)
+            seen = None
+        time.sleep(_LOOK_AGAIN)
 
 
-def _set_aside(path: Path) -> bool:
-    """Rename a torn file away; put it back, and say no, when its writer finished it after all."""
+def _set_aside(path: Path) -> None:
+    """Rename a torn file away; put it back when its writer finished it after all."""
     aside = path.with_name(f".torn-{uuid.uuid4().hex}{path.suffix}")
-    try:
+    with contextlib.suppress(FileNotFoundError):
         path.rename(aside)
-    except FileNotFoundError:
-        return True
-    if _is_torn(aside):
-        return True
-    aside.rename(path)
-    return False
+        if _is_whole(aside, aside.read_bytes()):
+            aside.rename(path)
 
 
 @contextlib.contextmanager
