@@ -207,5 +207,6 @@ class ArtemisBinding(Binding):
                 if found:
                     yield found
         finally:
-            with self._client.connected(queue) as connection:
-                connection.leave(link)
+            if link.alive:
+                with self._client.connected(queue) as connection:
+                    connection.leave(link)
