@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from redis.connection import HiredisRespSerializer, PythonRespSerializer
 from redis.exceptions import DataError
+
+from babelqueue_spark.envelope.scan import octets_of
 
 _BUFFER_BYTES = 6000
 _LINE_END = pa.scalar(b"\r\n")
@@ -37,11 +38,11 @@ class Packer:
 
 
 def _hiredis_packs() -> bool:
-    if find_spec("hiredis") is None:
+    try:
+        from hiredis import pack_command  # noqa: F401
+    except ImportError:  # it is not there, or an old one
         return False
-    import hiredis
-
-    return hasattr(hiredis, "pack_command")  # old ones have not
+    return True
 
 
 def _packed(values: pa.BinaryArray) -> memoryview:
@@ -50,9 +51,8 @@ def _packed(values: pa.BinaryArray) -> memoryview:
     lengths = pc.binary_length(values).cast(pa.string()).cast(pa.binary())
     pieces = (pa.scalar(b"$"), lengths, _LINE_END, values, _LINE_END)
     packed = pc.binary_join_element_wise(*pieces, pa.scalar(b""))
-    _, offsets, octets = packed.buffers()
-    end = memoryview(offsets).cast("i")[len(packed)]
-    return memoryview(octets)[:end]
+    octets, bounds = octets_of(packed)
+    return octets[: bounds[-1]].data
 
 
 def _octets(argument: Any) -> bytes:
