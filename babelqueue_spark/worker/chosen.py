@@ -10,7 +10,7 @@ import pyarrow as pa
 from babelqueue_spark.bindings import Binding
 from babelqueue_spark.bindings.batches import names_by_content
 from babelqueue_spark.options import read_options
-from babelqueue_spark.worker.moving import Claims, Plan, Redriven, move
+from babelqueue_spark.worker.moving import Claims, Plan, Redriven, Selection, move
 
 
 def names_of(deliveries: pa.RecordBatch) -> list[str]:
@@ -86,7 +86,7 @@ def _there(binding: Binding, queue: str, chosen: Iterable[str]) -> Counter[str]:
     return wanted if seen < binding.backlog(queue) else wanted - selection.left
 
 
-class _Names:
+class _Names(Selection):
     """Selects as many messages of each name as were chosen."""
 
     def __init__(self, names: Counter[str]) -> None:

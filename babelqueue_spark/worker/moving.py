@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -24,14 +25,16 @@ from babelqueue_spark.worker.messages import BYPASS_HEADER
 _BATCH_BYTES = 64 << 20
 
 
-class Selection(Protocol):
+class Selection(ABC):
     """Says which messages are wanted."""
 
+    @abstractmethod
     def rows(self, deliveries: pa.RecordBatch, columns: pa.RecordBatch) -> set[int]:
         """The numbers of the selected rows of a `DELIVERIES` batch; `columns` are those of a read of it."""
 
     def is_done(self) -> bool:
-        """Whether nothing more will be selected."""
+        """Whether it is known that nothing more will be selected."""
+        return False
 
 
 @dataclass(frozen=True)

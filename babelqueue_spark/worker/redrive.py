@@ -9,7 +9,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from babelqueue_spark.options import read_options
-from babelqueue_spark.worker.moving import Plan, Redriven, move
+from babelqueue_spark.worker.moving import Plan, Redriven, Selection, move
 
 _ROW = "redrive_row"
 
@@ -53,16 +53,13 @@ def redrive(
     return move(read_options({**options, "queue": queue}), plan)
 
 
-class _All:
+class _All(Selection):
     def rows(self, deliveries: pa.RecordBatch, columns: pa.RecordBatch) -> set[int]:
         del columns
         return set(range(len(deliveries)))
 
-    def is_done(self) -> bool:
-        return False
 
-
-class _Matching:
+class _Matching(Selection):
     """Selects what a condition of Spark is true of."""
 
     def __init__(self, spark: SparkSession, where: Column) -> None:
@@ -74,6 +71,3 @@ class _Matching:
         numbered = pa.table([*columns.columns, numbers], names=[*columns.schema.names, _ROW])
         found = self._spark.createDataFrame(numbered).where(self._where).select(_ROW).collect()
         return {row[0] for row in found}
-
-    def is_done(self) -> bool:
-        return False
