@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import cached_property
 from threading import Condition
 from typing import Any, Protocol
 
@@ -38,7 +39,6 @@ class Listener(StreamingQueryListener):
         self._observer = observer
         self._running: dict[str, Batch | None] = {}  # run → its last batch
         self._ended = Condition()
-        self._registered: Any = None
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         with self._ended:
@@ -71,14 +71,11 @@ class Listener(StreamingQueryListener):
             self._running.pop(run, None)
             self._ended.notify_all()
 
-    @property
+    @cached_property
     def _jlistener(self) -> Any:  # of a classic session, where PySpark registers what this returns
         from pyspark import SparkContext  # which a client of Spark Connect has not
 
-        if self._registered is None:
-            wrapper = SparkContext._jvm.PythonStreamingQueryListenerWrapper  # type: ignore[union-attr]
-            self._registered = wrapper(_JsonReceiver(self))
-        return self._registered
+        return SparkContext._jvm.PythonStreamingQueryListenerWrapper(_JsonReceiver(self))  # type: ignore[union-attr]
 
     def wait(self, active: set[str], patience: float) -> None:
         """Wait until all runs but the `active` ones are known to have ended, as events come late."""
