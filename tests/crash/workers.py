@@ -36,8 +36,7 @@ def main(partitions: str, readings: str) -> None:
     [arrivals] = readings_in(readings)
     options = arrivals.options(partitions)
     broker = read_options(options).broker
-    if broker == "pulsar":
-        sitecustomize.await_all_of_pulsar()
+    sitecustomize.await_all_of_pulsar()
     multiprocessing.set_forkserver_preload(["tests.crash.workers", binding_class(broker).__module__])
     reader = BabelQueueDataSource(options).streamReader(SCHEMA)
     end = reader.initialOffset()

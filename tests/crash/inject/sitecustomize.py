@@ -176,7 +176,10 @@ def await_all_of_pulsar() -> None:
     """Let a poll of Pulsar, which counts what has come, wait longer for more: each queue is to have its task.
 
     Its module is changed when Spark has loaded it: Spark waits ten seconds at most for this process to start.
+    Where no program reads from Pulsar, there is nothing to do.
     """
+    if "pulsar" not in os.environ.get("CRASH_BROKERS", ""):
+        return
 
     def change() -> None:
         while not hasattr(consumer := sys.modules.get(_PULSARS_CONSUMER), "_QUIET_MILLISECONDS"):
@@ -188,5 +191,5 @@ def await_all_of_pulsar() -> None:
 
 if os.environ.get("CRASH_BROKERS") and sys.orig_argv[-1] == "pyspark.worker":
     arm()
-if "pulsar" in os.environ.get("CRASH_BROKERS", "") and sys.orig_argv[-1].endswith("streaming_source_runner"):
+if sys.orig_argv[-1].endswith("streaming_source_runner"):
     await_all_of_pulsar()
