@@ -79,5 +79,7 @@ def test_a_folder_is_an_absolute_path() -> None:
         read_options({"url": "redis://localhost", "queue": "orders", "messageLog": "log"})
 
 
-def test_nothing_is_written_unasked() -> None:
+def test_nothing_is_written_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     MessageLog(None, "redis").write("taken", {}, b"")
+    assert list(tmp_path.iterdir()) == []

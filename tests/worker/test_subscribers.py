@@ -106,6 +106,7 @@ def test_one_that_raises_becomes_a_message_and_touches_nothing_else(
     assert data["subscriber"].endswith("refuses")
     assert data["error"].startswith("no such customer xxx")
     assert len(data["error"]) == 2048
+    assert ", in refuses\n" in data["stack_trace"]
     assert data["stack_trace"].rstrip().endswith("x" * 100)
     assert data["envelope"] == sent.decode()
     assert [body["data"]["n"] for body in bodies(url, f"{queue}-heard", 1)] == [7]
