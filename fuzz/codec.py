@@ -5,7 +5,7 @@
 An input is a few bodies, mutated from the fixtures of the conformance suite and our own nasty ones. What
 must hold: nothing raises; the quick ways read a body as the strict way does, whatever its neighbours are,
 bytes as text; a value that does not fit its type leaves those beside it alone; no byte is lost in a dead
-letter queue; a retry changes the count; what was decoded and encoded reads the same. no input costs far more
+letter queue; a retry changes the count; what was decoded and encoded reads the same; no input costs far more
 time than ordinary bodies as long. FOLDER keeps the corpus and the inputs that failed.
 """
 
@@ -44,7 +44,7 @@ with atheris.instrument_imports(include=["babelqueue_spark.envelope"]):
 
 from tests.envelope.bodies import body
 from tests.envelope.conformance import suite
-from tests.envelope.hostile import hostile, nanoseconds
+from tests.envelope.hostile import TIMES_THE_ORDINARY, hostile, nanoseconds
 from tests.envelope.test_decode import NASTY
 
 SEPARATOR = b"\x1e"
@@ -52,9 +52,6 @@ LONGEST_INPUT = 20_000
 SECONDS_AN_INPUT = 10
 BODIES_A_ROUND = 50_000
 HOSTILE_MEMBERS = 300
-#: What an input may cost, in times of what as many bytes of ordinary bodies cost that are read one by one:
-#: twice what `test_hostile.py` allows, since what watches the coverage slows Python down and C not.
-TIMES_THE_ORDINARY = 20
 #: Nanoseconds that any input may cost: a short one is measured too roughly to be held to a multiple.
 NEGLIGIBLE = 50_000_000
 ORDINARY = json.dumps(json.loads(body(data={"order_id": 1042, "note": "x" * 90}))).encode()

@@ -55,10 +55,9 @@ def test_an_answer_is_delayed_on_old_and_new_connections(proxy: Proxy) -> None:
                 began = time.monotonic()
                 assert said(client, b"b") == b"b"
                 assert time.monotonic() - began >= 0.3
+        proxy.delay(3600)
         proxy.delay(0)
-        began = time.monotonic()
         assert said(old, b"c") == b"c"
-        assert time.monotonic() - began < 0.3
 
 
 def test_a_cut_ends_all_connections_and_lets_new_ones_through(proxy: Proxy) -> None:
