@@ -52,6 +52,18 @@ def _properties_size(given: dict[str, str]) -> int:
     return sum(len(name.encode()) + len(value.encode()) for name, value in given.items())
 
 
+@contextmanager
+def _collector_at_rest() -> Iterator[None]:
+    """For making many objects that live and hold no cycles: walking them again and again took a quarter."""
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
+
+
 class PulsarBinding(Binding):
     """Pulsar, by a consumer for each queue that is read and a producer for each that is written."""
 
@@ -108,6 +120,7 @@ class PulsarBinding(Binding):
         entries = self._pulsar.entries_waiting(queue)
         return own + (_MANY if entries is None else max(found, entries * largest))
 
+    @_collector_at_rest()
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
         """By a consumer that stays until its claims are settled.
 
@@ -116,15 +129,15 @@ class PulsarBinding(Binding):
         self._stop_watching(queue)
         self._stand_by(queue)
         consumer = self._consumer_of(queue, messages)
-        with _collector_at_rest():
-            try:
-                units = self._claim(consumer, queue, messages, max_bytes)
-            except BrokerError:
-                self._close(queue)
-                raise
-            self._close_if_settled(queue)
-            return claimed(units, consumer.holder) if units else empty_deliveries()
+        try:
+            units = self._claim(consumer, queue, messages, max_bytes)
+        except BrokerError:
+            self._close(queue)
+            raise
+        self._close_if_settled(queue)
+        return claimed(units, consumer.holder) if units else empty_deliveries()
 
+    @_collector_at_rest()
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
         """By entry, which takes all messages of a producer's batch, in one call or several.
 
@@ -290,18 +303,6 @@ class PulsarBinding(Binding):
     def _stop_watching(self, queue: str) -> None:
         if queue in self._watches:
             self._watches.pop(queue).close()
-
-
-@contextmanager
-def _collector_at_rest() -> Iterator[None]:
-    """For making many objects that live and hold no cycles: walking them again and again took a quarter."""
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()
 
 
 def _batches(messages: Iterable[pulsar.Message]) -> Iterator[list[Unit]]:

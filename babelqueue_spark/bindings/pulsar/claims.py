@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 from babelqueue_spark.bindings.pulsar.messages import EntryId, Part, Unit
 
@@ -40,15 +40,15 @@ class Claims:
 
     def complete(self, parts: Mapping[bytes, Part]) -> set[bytes]:
         """Claims of which all messages are acknowledged, with these; none that ended."""
-        return {text for text, part in parts.items() if len(self._places(text, part)) >= part.claim.total}
+        return {text for text, part in parts.items() if self._is_complete(text, part)}
 
-    def acknowledge(self, parts: Mapping[bytes, Part], complete: Iterable[bytes]) -> None:
+    def acknowledge(self, parts: Mapping[bytes, Part], complete: Set[bytes]) -> None:
         """Note messages as acknowledged; the broker knows of those that are `complete`."""
         for text, part in parts.items():
-            if places := self._places(text, part):
+            if text in complete:
+                self._acknowledged.pop(text, None)
+            elif places := self._places(text, part):
                 self._acknowledged[text] = places
-        for text in complete:
-            self._acknowledged.pop(text, None)
         self.drop(parts.values())
 
     def is_acknowledged(self, text: bytes, place: int | None = None) -> bool:
@@ -60,9 +60,9 @@ class Claims:
         """These messages are claimed no more."""
         for claim, places in parts:
             held = self._held.get(claim.holder, {})
-            if claim.entry in held:
-                held[claim.entry].difference_update(places)
-                if not held[claim.entry]:
+            if left := held.get(claim.entry):
+                left.difference_update(places)
+                if not left:
                     del held[claim.entry]
 
     def end(self, holder: str) -> None:
@@ -76,6 +76,11 @@ class Claims:
     def has_ended(self, holder: str) -> bool:
         """Whether a consumer of this binding is closed."""
         return holder in self._ended
+
+    def _is_complete(self, text: bytes, part: Part) -> bool:
+        if part.claim.total == 1:
+            return part.claim.holder not in self._ended
+        return len(self._places(text, part)) >= part.claim.total
 
     def _places(self, text: bytes, part: Part) -> set[int]:
         """The places of a claim that are acknowledged now or were before; none where it ended."""

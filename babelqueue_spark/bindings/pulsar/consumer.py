@@ -76,7 +76,7 @@ class BufferedConsumer:
                 _assert_same(claimed[unit.entry], unit)
                 continue
             count += len(unit)
-            size += sum(len(held.body) for held in unit.messages)
+            size += unit.size()
             if claimed and (count > messages or size > max_bytes):
                 self._units.appendleft(unit)
                 break

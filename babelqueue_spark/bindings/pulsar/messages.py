@@ -6,11 +6,13 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
+import numpy as np
 import pulsar
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.batches import deliveries, envelopes_of
 from babelqueue_spark.bindings.headers import beside, projections
@@ -34,10 +36,6 @@ class EntryId(NamedTuple):
     def message_id(self) -> pulsar.MessageId:
         """The id that acknowledges all of it."""
         return pulsar.MessageId(self.partition, self.ledger, self.number, -1)
-
-    def name(self) -> str:
-        """The broker's name for it."""
-        return f"{self.ledger}:{self.number}:{self.partition}"
 
 
 class Held(NamedTuple):
@@ -81,6 +79,10 @@ class Unit:
     def __len__(self) -> int:
         return len(self.messages)
 
+    def size(self) -> int:
+        """Bytes of the bodies."""
+        return sum([len(held.body) for held in self.messages])
+
 
 class Claim(NamedTuple):
     """Who claimed what: with a message's place in the entry, its receipt.
@@ -95,14 +97,9 @@ class Claim(NamedTuple):
     entry: EntryId
     total: int
 
-    def encode(self) -> bytes:
-        """What the receipts of its messages begin with."""
-        topic, partition, ledger, number = self.entry
-        return f"{self.holder} {partition} {ledger} {number} {self.total} {topic}".encode()
-
     @classmethod
     def decode(cls, text: bytes) -> Claim:
-        """Out of bytes."""
+        """Out of what its receipts begin with, as `claimed` writes it."""
         holder, partition, ledger, number, total, topic = text.decode().split(" ", 5)
         return cls(holder, EntryId(topic, int(partition), int(ledger), int(number)), int(total))
 
@@ -148,30 +145,34 @@ def claims_of(receipts: Iterable[bytes]) -> dict[bytes, Part]:
     """The claims that receipts are of, by their encoded form, and the places of the messages."""
     parts: dict[bytes, Part] = {}
     for text, place in map(split, receipts):
-        if text not in parts:
-            parts[text] = Part(Claim.decode(text), [])
-        parts[text].places.append(place)
+        part = parts.get(text)
+        if part is None:
+            part = parts[text] = Part(Claim.decode(text), [])
+        part.places.append(place)
     return parts
 
 
 def claimed(units: Sequence[Unit], holder: str | None) -> pa.RecordBatch:
     """`DELIVERIES` of entries; receipts are null without a holder."""
-    sizes = [len(unit) for unit in units]
-    counts = [unit.redeliveries + 1 if unit.redeliveries else None for unit in units]
+    sizes = [len(unit.messages) for unit in units]
+    rows = np.repeat(np.arange(len(units)), sizes)
     positions, bodies, headers, keys = zip(*(held for unit in units for held in unit.messages), strict=True)
-    names = _repeated([unit.entry.name() for unit in units], sizes)
+    topics, *numbers = zip(*(unit.entry for unit in units), strict=True)
+    places = _texts(positions)
+    partitions, ledgers, entries = map(_texts, numbers)
     receipts = None
     if holder:
-        claims = [Claim(holder, unit.entry, len(unit)).encode() for unit in units]
-        receipts = [b"%b %d" % of for of in zip(_repeated(claims, sizes), positions, strict=True)]
+        claims = _joined([holder, partitions, ledgers, entries, _texts(sizes), pa.array(topics)], " ")
+        receipts = _joined([claims.take(rows), places], " ")
+    counts = pa.array([unit.redeliveries + 1 if unit.redeliveries else None for unit in units], pa.int32())
     return deliveries(
         len(bodies),
         body=bodies,
         headers=_headers(headers),
-        id=[f"{name}:{position}" for name, position in zip(names, positions, strict=True)],
-        count=_repeated(counts, sizes),
-        redelivered=_repeated([None if count is None else True for count in counts], sizes),
-        enqueued_at=pa.array(_repeated([unit.published for unit in units], sizes), _MILLISECONDS),
+        id=_joined([_joined([ledgers, entries, partitions], ":").take(rows), places], ":"),
+        count=counts.take(rows),
+        redelivered=pc.greater(counts, 0).take(rows),
+        enqueued_at=pa.array([unit.published for unit in units], _MILLISECONDS).take(rows),
         key=keys,
         receipt=receipts,
     )
@@ -223,17 +224,20 @@ def _plain(column: pa.Array) -> list[Any]:
     return values
 
 
-def _repeated(values: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
-    """Each value as often as its size says."""
-    return [value for value, size in zip(values, sizes, strict=True) for _ in range(size)]
+def _texts(numbers: Sequence[int]) -> pa.StringArray:
+    return pa.array(numbers, pa.int64()).cast(pa.string())
+
+
+def _joined(parts: Sequence[pa.StringArray | str], separator: str) -> pa.StringArray:
+    return pc.binary_join_element_wise(*parts, separator)
 
 
 def _headers(given: Sequence[Mapping[str, str]]) -> pa.MapArray:
     """Properties as maps; null where there are none."""
     ends = accumulate(map(len, given), initial=0)
     offsets = [end if some else None for end, some in zip(ends, [*given, True], strict=True)]
-    names = [name for some in given for name in some]
-    values = [value for some in given for value in some.values()]
+    names = list(chain.from_iterable(given))
+    values = list(chain.from_iterable(some.values() for some in given))
     return pa.MapArray.from_arrays(
         pa.array(offsets, pa.int32()), pa.array(names, pa.string()), pa.array(values, pa.string())
     )
