@@ -235,9 +235,7 @@ def test_second_query_on_a_journal_takes_it_over(spark: Any, url: str, queue: st
     second.stop()
 
 
-def test_checkpoint_older_than_the_journal_is_data_loss(
-    spark: Any, url: str, queue: str, tmp_path: Path
-) -> None:
+def test_a_journal_that_is_lost_is_data_loss(spark: Any, url: str, queue: str, tmp_path: Path) -> None:
     publish(url, queue, [envelope(1)])
     drain(spark, url, queue, tmp_path)
     shutil.rmtree(tmp_path / "journal")
@@ -246,6 +244,37 @@ def test_checkpoint_older_than_the_journal_is_data_loss(
         drain(spark, url, queue, tmp_path)
     [rows] = drain(spark, url, queue, tmp_path, failOnDataLoss="false")
     assert numbers(rows) == [2]
+
+
+def test_a_journal_that_does_not_know_an_unfinished_batch_is_data_loss(
+    spark: Any, url: str, queue: str, tmp_path: Path
+) -> None:
+    """As one that was restored from a copy; of finished batches it need not know."""
+    journal, older = tmp_path / "journal", tmp_path / "older"
+
+    def fail(frame: Any, _: int) -> None:
+        assert numbers(frame.collect()) == [3]
+        raise RuntimeError("the sink is away")
+
+    def restored() -> None:
+        shutil.rmtree(journal)
+        shutil.copytree(older, journal)
+
+    publish(url, queue, [envelope(1)])
+    drain(spark, url, queue, tmp_path)
+    shutil.copytree(journal, older)
+    publish(url, queue, [envelope(2)])
+    drain(spark, url, queue, tmp_path)
+    restored()
+    publish(url, queue, [envelope(3)])
+    with pytest.raises(Exception, match="the sink is away"):
+        run(stream(spark, url, queue, tmp_path), tmp_path, fail)
+    restored()
+    with pytest.raises(Exception, match="failOnDataLoss"):
+        drain(spark, url, queue, tmp_path)
+    publish(url, queue, [envelope(4)])
+    [rows] = drain(spark, url, queue, tmp_path, failOnDataLoss="false")
+    assert numbers(rows) == [4]
 
 
 def test_retention_lets_an_older_checkpoint_read_again(
