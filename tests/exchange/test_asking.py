@@ -127,6 +127,22 @@ def reply_to(request_id: str, n: int) -> bytes:
 
 
 @pytest.mark.server
+def test_a_header_names_the_request_as_well(
+    redis_server: Any, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, mine = redis_server.url, str(uuid.uuid4())
+    monkeypatch.setattr("babelqueue_spark.exchange.asking.uuid", SimpleNamespace(uuid4=lambda: mine))
+    replies = [
+        {"body": order("replies", n=n), "headers": [("correlation-id", of)]}
+        for n, of in enumerate(("another", mine))
+    ]
+    with read_options({"url": url, "queue": queue}).binding() as binding:
+        binding.publish(f"{queue}-replies", pa.RecordBatch.from_pylist(replies, OUTGOING))
+    reply = ask({"url": url, "queue": queue}, PRICE, {}, timeout=30, reply_queue=f"{queue}-replies")
+    assert reply.data == {"n": 1}
+
+
+@pytest.mark.server
 @pytest.mark.parametrize(("broker", "place"), [("sqlite", "meta"), ("redis", "header")])
 def test_the_reply_queue_is_named_in_a_header_where_the_broker_keeps_headers(
     broker: str, place: str, request: pytest.FixtureRequest, queue: str, tmp_path: Path
@@ -179,7 +195,9 @@ def test_a_reply_that_its_queue_does_not_take_holds_up_nothing(
     worker = answering(url, tmp_path)
     work_off(spark, worker, url, queue, tmp_path)
     assert worker.counts.acked == 2
-    assert len(taken(url, f"{queue}-replies", 1)) == 1
+    with read_options({"url": url, "queue": queue}).queue_binding() as binding:
+        [headers] = binding.claim(f"{queue}-replies", 2, 1 << 20).column("headers").to_pylist()
+    assert dict(headers)["correlation-id"] == json.loads(requests[1]["body"])["meta"]["id"]
 
 
 @pytest.mark.server

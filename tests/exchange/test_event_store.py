@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.spark
 
 STREAM = "acme:article:1"
 CREATED = "urn:babel:articles:created"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture
@@ -270,6 +272,29 @@ def test_what_was_appended_is_published(spark: Any, store: EventStore, tmp_path:
     relay()
     queue = spark.read.format("babelqueue").options(url=url, queue="articles").load()
     assert sorted(row.meta.id for row in queue.collect()) == sorted(ids)
+
+
+def test_the_search_of_the_docs_shows_each_page_once(spark: Any, store: EventStore) -> None:
+    """Though events are of one moment, of other URNs or texts, and new ones come between two pages."""
+    [search] = re.findall(r'search = """(.*?)"""', (DOCS / "exchange.md").read_text(), re.DOTALL)
+    wanted = [store.put(STREAM, [{"job": CREATED, "data": {"title": "Queues"}}] * 20) for _ in range(3)]
+    ids = [event_id for some in wanted for event_id in some]
+    store.put(
+        STREAM, [{"job": CREATED, "data": {"title": "Streams"}}, {"job": "urn:b", "data": {"title": "queue"}}]
+    )
+    found: list[str] = []
+    behind = {"at": datetime(9999, 1, 1), "id": ""}
+    while True:
+        store.events(spark).createOrReplaceTempView("events")
+        asked = {"urn": "urn:babel:articles:%", "text": "QUEUE", **behind}
+        page = spark.sql(search, asked).collect()
+        if not page:
+            break
+        assert len(page) == min(25, len(ids) - len(found))
+        found += [row.event_id for row in page]
+        behind = {"at": page[-1].occurred_at, "id": page[-1].event_id}
+        store.put(STREAM, [{"job": CREATED, "data": {"title": "a new queue"}}])
+    assert found == [*reversed(ids)]
 
 
 @pytest.fixture

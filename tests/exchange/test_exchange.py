@@ -135,6 +135,24 @@ def test_stages_bind_validate_and_enrich_in_this_order(spark: Any, url: str) -> 
     assert (letter["dead_letter"]["reason"], letter["data"]) == ("bad_order", {"order_id": 1})
 
 
+def test_a_stage_sees_what_those_before_it_made(spark: Any, url: str) -> None:
+    """Of several that match, in the order in which they are given."""
+    then = "concat(substr(data, 1, length(data) - 1), ',\"{}\":1}}')".format
+    refused = "CASE WHEN get_json_object(data, '$.{}') IS {} NULL THEN '{}' END".format
+    stages = Stages(
+        enrich={"*": add(data=then("c")), CREATED: add(data=then("d"))},
+        validate={
+            "*": add(reason=refused("b", "", "not_bound")),
+            "urn:*": add(reason=refused("c", "NOT", "enriched")),
+        },
+        bind={CREATED: add(data=then("a")), "*": add(data=then("b"))},
+    )
+    router = exchange(url, stages)
+    assert router.write(router.send(events(spark, CREATED))) == Written({"created": 1}, {})
+    [created] = messages(url, "created")
+    assert [*created["data"]] == ["order_id", "a", "b", "c", "d"]
+
+
 def test_copies_share_id_and_trace_though_bind_clears_them(spark: Any, url: str) -> None:
     router = exchange(url, Stages(bind={"*": clears("trace_id", "meta")}))
     meta = F.expr("named_struct('id', 'forged')")

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -51,16 +52,15 @@ def test_without_idempotency_keys_a_repeat_has_the_same_ids(
     assert found[:5] == found[5:]
 
 
-def replay(location: Path, url: str, queue: str, **environment: str) -> int:
-    """Exit code of the job in a session of its own."""
-    options = ["--url", url, "--queue", queue, "--txn", "again", "--no-bypass"]
+def run(*command: str, dies: bool = False) -> int:
+    """Exit code of a Python program in a session of its own; `dies` kills all of it behind the first chunk."""
     return subprocess.run(
-        [sys.executable, "-m", "babelqueue_spark.jobs", "events", "replay", str(location), *options],
+        [sys.executable, *command],
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent / "inject"), *sys.path]),
             "PYSPARK_SUBMIT_ARGS": "--master local[1] --conf spark.ui.enabled=false pyspark-shell",
-            **environment,
+            **({"DIES_BEHIND_A_CHUNK": "yes"} if dies else {}),
         },
         start_new_session=True,
         stdout=subprocess.DEVNULL,
@@ -69,25 +69,68 @@ def replay(location: Path, url: str, queue: str, **environment: str) -> int:
     ).returncode
 
 
+def filled(location: str) -> tuple[EventStore, dict[str, list[str]]]:
+    """A store of 12 streams with three events each; their ids by stream."""
+    store = EventStore(location)
+    streams = [f"acme:article:{number}" for number in range(12)]
+    events = {stream: [{"job": "urn:a", "data": {"stream": stream}} for _ in range(3)] for stream in streams}
+    return store, {stream: store.put(stream, events[stream]) for stream in streams}
+
+
+def ids_by_stream(url: str, queue: str) -> dict[str, list[str]]:
+    found = defaultdict(list)
+    for message in messages(url, queue):
+        found[message["data"]["stream"]].append(message["meta"]["id"])
+    return found
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("broker", ["sqlite", "redis"])
 def test_a_killed_replay_and_its_repetition_publish_each_event_once(
     broker: str, request: pytest.FixtureRequest, tmp_path: Path, queue: str
 ) -> None:
-    store, url = EventStore(str(tmp_path / "events")), url_of(broker, request, tmp_path)
-    streams = [f"acme:article:{number}" for number in range(12)]
-    ids = {
-        stream: store.put(stream, [{"job": "urn:a", "data": {"stream": stream}} for _ in range(3)])
-        for stream in streams
-    }
-    assert replay(tmp_path / "events", url, queue, REPLAY_DIES="yes") == -signal.SIGKILL
+    url = url_of(broker, request, tmp_path)
+    location = str(tmp_path / "events")
+    store, ids = filled(location)
+    options = ["--url", url, "--queue", queue, "--txn", "again", "--no-bypass"]
+    replay = ["-m", "babelqueue_spark.jobs", "events", "replay", location, *options]
+    assert run(*replay, dies=True) == -signal.SIGKILL
     assert 0 < len(messages(url, queue)) < 36
-    store.put(streams[0], [{"job": "urn:a", "data": {"stream": "later"}}])
-    assert replay(tmp_path / "events", url, queue) == 0
-    found: dict[str, list[str]] = {stream: [] for stream in streams}
-    for message in messages(url, queue):
-        found[message["data"]["stream"]].append(message["meta"]["id"])
-    assert found == ids
+    store.put("acme:article:0", [{"job": "urn:a", "data": {"stream": "later"}}])
+    assert run(*replay) == 0
+    assert ids_by_stream(url, queue) == ids
+
+
+FOLLOWING = """
+import sys
+from pyspark.sql import SparkSession
+from babelqueue_spark.exchange import EventStore
+location, url, queue = sys.argv[1:]
+spark = SparkSession.builder.getOrCreate()
+events = EventStore(location).follow(spark).selectExpr(
+    "job", "get_json_object(string(body), '$.data') AS data", "named_struct('id', event_id) AS meta")
+query = events.writeStream.format("babelqueue").options(
+    url=url, queue=queue, checkpointLocation=location + "-checkpoint").trigger(availableNow=True).start()
+query.awaitTermination()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("broker", ["sqlite", "redis"])
+def test_what_was_appended_is_published_once_over_a_kill(
+    broker: str, request: pytest.FixtureRequest, tmp_path: Path, queue: str
+) -> None:
+    """The program that appended may be gone, and so may the first one that publishes."""
+    url = url_of(broker, request, tmp_path)
+    location = str(tmp_path / "events")
+    _, ids = filled(location)
+    following = ["-c", FOLLOWING, location, url, queue]
+    assert run(*following, dies=True) == -signal.SIGKILL
+    assert 0 < len(messages(url, queue)) < 36
+    assert run(*following) == 0
+    assert {stream: sorted(found) for stream, found in ids_by_stream(url, queue).items()} == {
+        stream: sorted(expected) for stream, expected in ids.items()
+    }
 
 
 @pytest.mark.nightly

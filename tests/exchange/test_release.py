@@ -13,11 +13,14 @@ import pytest
 from babelqueue_spark.errors import BrokerUnreachableError, OptionError
 from babelqueue_spark.exchange import Released, Schedule
 from babelqueue_spark.exchange.table import Job
+from babelqueue_spark.testing import eventually
 from babelqueue_spark.testing.steps import in_processes
 from tests.brokers import url_of
 from tests.exchange.schedules import (
+    SECOND,
     claim,
     messages,
+    microseconds,
     numbers_in,
     release_until_empty,
     store,
@@ -124,11 +127,14 @@ def test_a_limit_and_a_time_bound_a_release(schedule: Schedule, sqlite: str, que
 
 def test_the_broker_delays_the_last_seconds(schedule: Schedule, sqlite: str, queue: str) -> None:
     store(schedule, [1])
-    store(schedule, [2], due_in=20)
+    due = microseconds() + 5 * SECOND
+    store(schedule, [2], due_in=5)
     store(schedule, [3], due_in=600)
     assert schedule.release({"url": sqlite, "queue": queue}, ahead=60) == Released(2, 0)
-    assert numbers_in(sqlite, queue) == [1]
     assert [row["job_id"] for row in waiting(schedule)] == ["job-3"]
+    assert 1 in numbers_in(sqlite, queue)
+    eventually(lambda: numbers_in(sqlite, queue) == [1, 2])
+    assert microseconds() >= due
 
 
 def test_what_the_broker_cannot_delay_waits_in_the_schedule(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from babelqueue import BabelQueue, is_replay
 from deltalake import DeltaTable
 
 from babelqueue_spark.exchange import EventStore
@@ -158,6 +159,22 @@ class TestReplaying:
         assert {tuple(row["headers"]) for row in found} == {(("bq-replay-bypass", "1"),)}
         assert {body["meta"]["queue"] for body in bodies} == {queue}
         assert all(b'"price":1.50' in row["body"] for row in found)
+
+    def test_a_handler_of_the_sdk_knows_a_replay(
+        self, spark: Any, run: Run, store: EventStore, location: str, redis_server: Any, queue: str
+    ) -> None:
+        put(store, "acme:a", 1)
+        assert run("events", "replay", location, "--url", redis_server.url, "--queue", queue).code == 0
+        app = BabelQueue(redis_server.url, queue=queue)
+        app.publish(RENAMED, {"n": 2})
+        known: dict[int, bool] = {}
+
+        @app.handler(RENAMED)
+        def handle(data: dict[str, Any], meta: dict[str, Any]) -> None:
+            known[data["n"]] = is_replay()
+
+        app.consume(queue, max_messages=2, timeout=1.0, handle_signals=False)
+        assert known == {1: True, 2: False}
 
     def test_a_broker_that_keeps_no_mark_takes_no_replay_unless_it_is_asked_to(
         self, spark: Any, run: Run, store: EventStore, location: str, sqlite: str, queue: str

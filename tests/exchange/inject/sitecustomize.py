@@ -1,4 +1,4 @@
-"""Loaded by every Python process of a replay: where REPLAY_DIES is set, all die behind the first chunk."""
+"""Loaded by every Python process of a query: where DIES_BEHIND_A_CHUNK is set, all die behind the first chunk."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def _arm() -> None:
     writer._send = dying
 
 
-if "REPLAY_DIES" in os.environ:
+if "DIES_BEHIND_A_CHUNK" in os.environ:
     _arm()
