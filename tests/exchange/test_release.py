@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -110,6 +112,32 @@ def test_two_releases_at_once_publish_each_job_once(
     assert sum(released) == 5_000
     assert sorted(numbers_in(redis_server.url, queue)) == [*range(5_000)]
     assert waiting(schedule) == []
+
+
+@pytest.mark.parametrize("schedule", DATABASES, indirect=True)
+def test_jobs_are_replaced_while_releases_claim_them(
+    schedule: Schedule, redis_server: Any, queue: str
+) -> None:
+    """What is refused goes out as it was, all else as it is now: also as it was, if that had gone before."""
+    numbers, later = range(200), f"{queue}-later"
+    options = {"url": redis_server.url, "queue": queue}
+    store(schedule, numbers)
+
+    def release() -> None:
+        for _ in range(len(numbers) // 20):
+            schedule.release(options, limit=20)
+
+    with ThreadPoolExecutor() as pool:
+        releases = [pool.submit(release) for _ in range(2)]
+        refused = {job for number in reversed(numbers) for job in store(schedule, [number], queues=[later])}
+        for each in releases:
+            each.result()
+    schedule.release(options)
+    before, after = Counter(numbers_in(redis_server.url, queue)), Counter(numbers_in(redis_server.url, later))
+    assert waiting(schedule) == []
+    assert {*before.values(), *after.values()} == {1}
+    assert {f"job-{number}" for number in numbers if number not in after} == refused
+    assert refused <= {f"job-{number}" for number in before}
 
 
 def test_a_limit_and_a_time_bound_a_release(schedule: Schedule, sqlite: str, queue: str) -> None:
