@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ import pytest
 from babelqueue_spark.errors import BrokerUnreachableError, OptionError
 from babelqueue_spark.exchange import Released, Schedule
 from babelqueue_spark.exchange.table import Job
+from babelqueue_spark.options import read_options
 from babelqueue_spark.testing import eventually
 from babelqueue_spark.testing.steps import in_processes
 from tests.brokers import url_of
@@ -172,6 +174,27 @@ def test_what_the_broker_cannot_delay_waits_in_the_schedule(
     options = {"url": kafka_server.url, "queue": queue}
     assert schedule.release(options, ahead=60) == Released(0, 0)
     assert [row["state"] for row in waiting(schedule)] == ["waiting"]
+
+
+def test_sqs_delays_up_to_900_seconds_and_its_fifo_queues_not_at_all(
+    schedule: Schedule, elasticmq_server: Any, queue: str
+) -> None:
+    fifo = f"{queue}.fifo"
+    store(schedule, [1], due_in=600)
+    store(schedule, [2], due_in=1_000)
+    store(schedule, [3], queues=[fifo], due_in=600)
+    store(schedule, [4], queues=[fifo])
+    options = {"url": elasticmq_server.url, "queue": queue}
+    assert schedule.release(options, ahead=3_600) == Released(2, 0)
+    assert {row["job_id"] for row in waiting(schedule)} == {"job-2", "job-3"}
+    with read_options({**options, "queue": fifo}).queue_binding() as binding:
+        assert [json.loads(body)["data"]["order_id"] for body in taken(binding, fifo)] == [4]
+        assert taken(binding, queue) == []
+
+
+def taken(binding: Any, queue: str) -> list[bytes]:
+    bodies: list[bytes] = binding.claim(queue, 10, 1 << 20).column("body").to_pylist()
+    return bodies
 
 
 @pytest.mark.parametrize("schedule", DATABASES, indirect=True)
