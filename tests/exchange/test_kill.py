@@ -22,7 +22,7 @@ NO_LEASE = 0
 
 
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("broker", ["sqlite", "redis"])
+@pytest.mark.parametrize("broker", ["sqlite", "redis", "kafka"])
 def test_a_killed_release_loses_nothing_and_repeats_nothing(
     broker: str, point: str, request: pytest.FixtureRequest, tmp_path: Path, queue: str
 ) -> None:
