@@ -298,19 +298,46 @@ def test_the_search_of_the_docs_shows_each_page_once(spark: Any, store: EventSto
 
 
 @pytest.fixture
-def bucket() -> Iterator[str]:
-    with S3Server() as server:
-        yield server.bucket
+def server() -> Iterator[S3Server]:
+    with S3Server() as started:
+        yield started
 
 
-def test_on_an_object_store(bucket: str) -> None:
+def test_on_an_object_store(server: S3Server) -> None:
     """Credentials come from where those of a journal do."""
-    store = EventStore(f"s3://{bucket}/events", {"aws_allow_http": "true"})
+    store = EventStore(f"s3://{server.bucket}/events", {"aws_allow_http": "true"})
     [first] = store.put(STREAM, [{"job": CREATED, "data": {"n": 0}}], expected="")
     store.put(STREAM, [{"job": CREATED, "data": {"n": 1}}], expected=first)
     with pytest.raises(EventConflictError):
         store.put(STREAM, [{"job": CREATED, "data": {"n": 2}}], expected=first)
     assert numbers(store) == [0, 1]
+
+
+def test_executors_reach_an_object_store(spark: Any, server: S3Server, tmp_path: Path) -> None:
+    options = {
+        "aws_endpoint_url": server.url,
+        "aws_allow_http": "true",
+        "aws_region": "us-east-1",
+        "aws_access_key_id": "test",
+        "aws_secret_access_key": "test",
+    }
+    store, url = EventStore(f"s3://{server.bucket}/events", options), f"sqlite:///{tmp_path}/queue.db"
+    for _ in range(2):
+        store.append(numbered(spark, 100), STREAM, txn=("orders", 1))
+    assert sorted(numbers(store, count=200)) == [*range(100)]
+    assert store.events(spark, STREAM).count() == 100
+    found: list[Any] = []
+    query = (
+        store.follow(spark)
+        .writeStream.foreachBatch(lambda frame, _: found.extend(frame.collect()))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    assert len({row.event_id for row in found}) == len(found) == 100
+    replayed = store.replay(spark, {"url": url}, {"*": "again"}, bypass=False)
+    assert replayed.messages == {"again": 100}
 
 
 def test_errors_are_one_line_without_secrets(tmp_path: Path) -> None:
