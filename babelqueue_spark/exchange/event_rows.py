@@ -28,6 +28,8 @@ _FILES_ARROW = pa.schema(
     [("path", pa.string()), ("size", pa.int64()), ("events", pa.int64()), ("stats", pa.string())]
 )
 _MICROSECOND = timedelta(microseconds=1)
+_LATEST = pa.scalar(datetime(9999, 1, 1, tzinfo=UTC), TIMESTAMP)
+"""Behind it there is no later time for what comes next."""
 
 
 def write_rows(table: EventTable, source: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -63,7 +65,15 @@ def _stored(rows: pa.RecordBatch, first_row: int, ids: IdSource) -> pa.Table:
             f"row {first_row + row} is not an event (its body has the error {reason}): leave it out"
         )
     meta = envelopes.column("meta")
-    columns = [streams, *(pc.struct_field(meta, name) for name in ("created_at", "id"))]
+    times, ids_of_events = (pc.struct_field(meta, name) for name in ("created_at", "id"))
+    placed = pc.and_kleene(ids_of_events.is_valid(), pc.fill_null(pc.less(times, _LATEST), False))
+    if not pc.all(placed).as_py():
+        row = pc.index(placed, False).as_py()
+        raise BabelQueueError(
+            f"row {first_row + row} is not an event (its body has no meta.id, or no meta.created_at before "
+            "the year 9999): leave it out"
+        )
+    columns = [streams, times, ids_of_events]
     return pa.Table.from_arrays([*columns, envelopes.column("job"), body.cast(pa.binary())], schema=SCHEMA)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +21,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
-from babelqueue_spark.errors import EventStoreError, JournalError
+from babelqueue_spark.errors import EventStoreError, JournalError, OptionError
 from babelqueue_spark.journal.stores import Store, is_object_store, open_store
 from babelqueue_spark.secrets import resolve
 
@@ -37,6 +38,7 @@ SCHEMA = pa.schema(
 COLUMNS = "stream STRING, occurred_at TIMESTAMP, event_id STRING, job STRING, body BINARY"
 """The same in a DataFrame; `bq.decode("body")` gives the rest of the envelope."""
 ORDER = [("stream", "ascending"), ("occurred_at", "ascending"), ("event_id", "ascending")]
+_LOGIN = re.compile(r"//[^/@\s]*:[^/@\s]*@")
 _CHANGE = "_change_type"
 _CHANGES = SCHEMA.append(pa.field(_CHANGE, pa.string()))
 _OF_FILES = {
@@ -74,6 +76,13 @@ class EventTable:
 
     location: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if is_object_store(self.location) and (_LOGIN.search(self.location) or "?" in self.location):
+            raise OptionError(
+                "event store: a location takes no login and no parameters: give them as options, by "
+                "reference (env:NAME), or in the provider's environment variables"
+            )
 
     def opened(self, version: int | datetime | None = None) -> DeltaTable:
         """The table as it is now, or was: made where it is missing."""
@@ -182,7 +191,8 @@ class EventTable:
         """The events of files that an expression is true of, file by file."""
         with self.explained():
             for path in paths:
-                yield pq.read_table(self._source(path), schema=SCHEMA, filters=wanted)
+                events = pq.read_table(self._source(path), columns=SCHEMA.names).cast(SCHEMA)
+                yield events if wanted is None else events.filter(wanted)
 
     def first(
         self,
@@ -223,7 +233,7 @@ class EventTable:
     def streams(self, path: str) -> pa.ChunkedArray:
         """The stream of each event in a file."""
         with self.explained():
-            return pq.read_table(self._source(path), columns=["stream"])["stream"]
+            return pq.read_table(self._source(path), columns=["stream"])["stream"].cast(pa.string())
 
     def added(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """What the versions from `first` to `last` added, version by version."""
@@ -241,11 +251,12 @@ class EventTable:
             yield
         except JournalError as error:
             raise EventStoreError(error.text) from None
-        except (DeltaError, OSError) as error:
+        except (DeltaError, OSError, pa.ArrowException) as error:
             raise self._error(error) from None
 
     def _error(self, error: Exception) -> EventStoreError:
-        return EventStoreError(f"event store {self.location}: {' '.join(str(error).split())}")
+        text = _LOGIN.sub("//", " ".join(str(error).split()))
+        return EventStoreError(f"event store {self.location}: {text}")
 
     def _source(self, path: str) -> Any:
         if not is_object_store(self.location):

@@ -168,6 +168,25 @@ class TestSlices:
         assert store.get(STREAM, first) is None
         assert store.slice(STREAM).events["event_id"].to_pylist() == [second]
 
+    def test_a_file_from_which_an_event_was_deleted(
+        self, spark: Any, store: EventStore, tmp_path: Path
+    ) -> None:
+        """The library writes the rest of the file again, with types of its own."""
+        other = "acme:article:2"
+        for stream in (STREAM, other):
+            store.append(numbered(spark, 6).coalesce(1), stream)
+        DeltaTable(str(tmp_path / "events")).optimize.compact()
+        first, *rest = store.slice(other).events["event_id"].to_pylist()
+        assert store.delete(other, first)
+        assert store.get(other, rest[0]) is not None
+        for stream, ids in ((other, rest), (STREAM, None)):
+            found = store.slice(stream).events["event_id"].to_pylist()
+            assert found == ids if ids else len(found) == 6
+            [last] = store.put(stream, [{"job": CREATED, "data": {"n": 9}}], expected=found[-1])
+            assert store.events(spark, stream).count() == len(found) + 1
+            assert store.slice(stream, count=1, forward=False).events["event_id"].to_pylist() == [last]
+        assert store.describe().events == 13
+
 
 class TestAppending:
     def test_a_transaction_is_appended_once(self, spark: Any, store: EventStore) -> None:
@@ -197,6 +216,16 @@ class TestAppending:
         with pytest.raises(Exception, match=r"row 1 is not an event \(its body has the error"):
             store.append(frame, STREAM)
         assert store.slice(STREAM).events.num_rows == 0
+
+    @pytest.mark.parametrize("member", ["created_at", "id"])
+    def test_an_event_without_a_place_in_the_order_is_none(
+        self, spark: Any, store: EventStore, member: str
+    ) -> None:
+        body = json.loads(envelope(1))
+        del body["meta"][member]
+        frame = spark.createDataFrame([(bytes(envelope(1)),), (json.dumps(body).encode(),)], "body BINARY")
+        with pytest.raises(Exception, match=r"row 1 is not an event \(its body has no meta.id, or no"):
+            store.append(frame.coalesce(1), STREAM)
 
     def test_a_part_of_the_events(self, spark: Any, store: EventStore) -> None:
         store.put(STREAM, [{"job": CREATED, "data": {"n": n}} for n in range(4)])
@@ -338,6 +367,13 @@ def test_executors_reach_an_object_store(spark: Any, server: S3Server, tmp_path:
     assert len({row.event_id for row in found}) == len(found) == 100
     replayed = store.replay(spark, {"url": url}, {"*": "again"}, bypass=False)
     assert replayed.messages == {"again": 100}
+
+
+@pytest.mark.parametrize("location", ["s3://key:hush-hush@bucket/x", "gs://bucket/x?token=hush-hush"])
+def test_a_location_with_a_secret_is_refused(location: str) -> None:
+    with pytest.raises(OptionError, match="takes no login") as refused:
+        EventStore(location)
+    assert "hush-hush" not in str(refused.value)
 
 
 def test_errors_are_one_line_without_secrets(tmp_path: Path) -> None:
