@@ -15,7 +15,14 @@ from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.bindings.batches import HEADERS, outgoing
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.envelope.columns import META_TYPE, TIMESTAMP
-from babelqueue_spark.errors import BabelQueueError, BrokerError, MessageTooLargeError, QueueNotFoundError
+from babelqueue_spark.errors import (
+    BabelQueueError,
+    BrokerAuthenticationError,
+    BrokerError,
+    BrokerFullError,
+    BrokerUnreachableError,
+    QueueNotFoundError,
+)
 from babelqueue_spark.exchange.table import Chunk, Job, ScheduleTable
 from babelqueue_spark.options import Options
 from babelqueue_spark.publishing import publish
@@ -28,6 +35,9 @@ _NO_LIMIT = 1 << 62
 _NO_IDS = IdSource("")
 """Each row has its ids already."""
 _NO_QUEUE = "it names no queue: give the release the option 'queue', or the message a column 'queue'"
+
+_OF_THE_BROKER = (BrokerUnreachableError, BrokerFullError, BrokerAuthenticationError)
+"""What no message is the cause of: the whole chunk waits for the next release."""
 
 Errors = dict[int, str]
 """Row of a job in the schedule → why the broker cannot carry it."""
@@ -133,7 +143,9 @@ class _Publisher:
             publish(self.binding, queue, messages, keys=self._keys())
         except QueueNotFoundError as error:
             return errors | _for_all(jobs, error.text)
-        except MessageTooLargeError:
+        except _OF_THE_BROKER:
+            raise
+        except BabelQueueError:
             return errors | self._publish_singly(jobs, queue, messages)
         return errors
 
@@ -142,7 +154,9 @@ class _Publisher:
         for row, job in enumerate(jobs):
             try:
                 publish(self.binding, queue, messages.slice(row, 1), keys=self._keys(job))
-            except MessageTooLargeError as error:
+            except _OF_THE_BROKER:
+                raise
+            except BabelQueueError as error:
                 errors[job.number] = error.text
         return errors
 

@@ -6,7 +6,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -70,7 +70,7 @@ class Schedule:
             than the publication of a thousand messages.
     """
 
-    url: str
+    url: str = field(repr=False)
     table: str = "babelqueue_schedule"
     lease: int = 120
 

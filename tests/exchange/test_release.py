@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
 
 from babelqueue_spark.errors import BrokerUnreachableError, OptionError
 from babelqueue_spark.exchange import Released, Schedule
@@ -255,6 +256,22 @@ def test_a_message_that_is_too_large_fails_alone(schedule: Schedule, kafka_serve
     assert schedule.release({"url": kafka_server.url, "queue": queue}) == Released(3, 1)
     assert sorted(numbers_in(kafka_server.url, queue)) == [1, 2, 3]
     assert [(row["job_id"], row["state"]) for row in waiting(schedule)] == [("large", "failed")]
+
+
+def test_a_queue_that_takes_nothing_fails_alone(
+    schedule: Schedule, redis_server: Any, rabbitmq_server: Any, queue: str
+) -> None:
+    taken_name = f"{queue}-taken"
+    with Redis.from_url(redis_server.url) as client:
+        client.set(taken_name, "no list")
+    for url, bad in ((redis_server.url, [taken_name]), (rabbitmq_server.url, ["q" * 300, "line\nbreak"])):
+        store(schedule, range(len(bad)), queues=bad)
+        store(schedule, [7, 8], queues=[queue])
+        assert schedule.release({"url": url}) == Released(2, len(bad))
+        assert sorted(numbers_in(url, queue)) == [7, 8]
+        left = waiting(schedule)
+        assert {row["state"] for row in left} == {"failed"}
+        assert schedule.cancel([row["job_id"] for row in left]) == len(bad)
 
 
 def test_headers_fail_where_the_broker_keeps_none(schedule: Schedule, sqlite: str, queue: str) -> None:
