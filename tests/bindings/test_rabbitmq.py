@@ -550,6 +550,13 @@ class TestErrors:
         assert rabbitmq_server.password not in str(caught.value)
         assert_safe(caught.value)
 
+    @pytest.mark.parametrize("name", ["line\nbreak", "\rorders"])
+    def test_a_name_that_the_server_would_change(self, rabbit: RabbitBinding, name: str) -> None:
+        """It leaves line breaks out, and the client waits for an answer with the name that it sent."""
+        for use in (rabbit.check_queue, rabbit.backlog, lambda name: rabbit.publish(name, outgoing([b"x"]))):
+            with pytest.raises(OptionError, match="without line breaks"):
+                use(name)
+
     @pytest.mark.parametrize("length", [256, 250])
     def test_a_name_that_is_too_long(self, rabbit: RabbitBinding, queue: str, length: int) -> None:
         """That of the queue, or that of its wait queue; the connection and its claims live on."""

@@ -15,7 +15,7 @@ from babelqueue_spark.bindings.rabbitmq.claims import Claims
 from babelqueue_spark.bindings.rabbitmq.client import Done, RabbitClient
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 from babelqueue_spark.bindings.rabbitmq.publishing import LONGEST_DELAY, Publisher
-from babelqueue_spark.bindings.rabbitmq.queues import Queues
+from babelqueue_spark.bindings.rabbitmq.queues import Queues, check_name
 from babelqueue_spark.errors import BrokerError
 
 _FIRST_WINDOW = 200
@@ -118,6 +118,9 @@ class RabbitBinding(Binding):
     def close(self) -> None:
         """Close the connection; what is claimed goes back."""
         self._client.close()
+
+    def check_queue(self, queue: str) -> None:
+        check_name(queue)
 
     def identities(self, deliveries: pa.RecordBatch) -> list[str]:
         """Digests of body and `message_id`: RabbitMQ has no name for a message."""

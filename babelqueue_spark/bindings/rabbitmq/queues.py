@@ -8,7 +8,7 @@ from typing import Any
 from pika.channel import Channel
 
 from babelqueue_spark.bindings.rabbitmq.client import Done, RabbitClient
-from babelqueue_spark.errors import BrokerError, QueueNotFoundError
+from babelqueue_spark.errors import BrokerError, OptionError, QueueNotFoundError
 
 _IDLE_WAIT_QUEUE = 3_600_000
 """Milliseconds for which a wait queue outlives its last message."""
@@ -46,6 +46,7 @@ class Queues:
 
     def exists(self, queue: str) -> bool:
         """Whether the server has the queue."""
+        check_name(queue)
         try:
             self._client.call_aside(partial(_declare, queue, passive=True))
         except QueueNotFoundError:
@@ -54,6 +55,7 @@ class Queues:
 
     def temporary(self, queue: str, idle: int) -> None:
         """Make a queue that goes when it was unused for so many milliseconds."""
+        check_name(queue)
         self._client.call_aside(partial(_declare, queue, durable=True, arguments={"x-expires": idle}))
         self._declared.add(queue)
 
@@ -75,6 +77,12 @@ class Queues:
     def forget(self) -> None:
         """Declare again what is used next: a queue may have been deleted."""
         self._declared.clear()
+
+
+def check_name(queue: str) -> None:
+    """Raise `OptionError` for a name that the server would change, so that no answer names it."""
+    if "\r" in queue or "\n" in queue:
+        raise OptionError(f"{queue!r} is not the name of a queue of RabbitMQ: use one without line breaks")
 
 
 def _declare(queue: str, channel: Channel, done: Done, **arguments: Any) -> None:
