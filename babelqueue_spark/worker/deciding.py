@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from babelqueue_spark.worker.admission import Admission
-from babelqueue_spark.worker.messages import HandlerTimeoutError, Message, Reply, outgoing_rows
+from babelqueue_spark.worker.messages import Message, Reply, outgoing_rows
 from babelqueue_spark.worker.outcomes import Failure, Outcome, Verdict, WorkerReason, acked
 from babelqueue_spark.worker.rows import Rows
 from babelqueue_spark.worker.rules import Rules
@@ -123,7 +123,9 @@ def _run(row: int, rows: Rows, handlers: Handlers, admission: Admission, rules: 
                 call.failed(result.exception)
             if subscribers:  # they run for what was handled, and that depends on its outputs too
                 rules.check(returned)
-    except (Exception, SystemExit, HandlerTimeoutError) as error:  # noqa: BLE001 (whatever a handler raises)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 (whatever a handler raises)
         admission.failed(row)
         return rules.policy.failed(message.attempts, Failure.of(error)), []
     for subscriber in subscribers:

@@ -19,6 +19,8 @@ UnknownUrn = Literal["fail", "delete", "release", "dead_letter"]
 
 MOST_ATTEMPTS = 2**31 - 1
 _LONGEST_ERROR = 1_000
+_LONGEST_DELAY = 1e9
+"""Seconds, thirty years: times behind them do not fit into what brokers keep."""
 
 
 class Outcome(StrEnum):
@@ -91,7 +93,7 @@ class Failure:
         """Describe an exception."""
         if isinstance(error, DataFrameFailedError):
             return error.failure
-        text = shortened(str(error))
+        text = shortened(text_of(error))
         name = type(error).__name__
         if isinstance(error, Reject):
             return cls(text, name, shortened(error.reason) or "rejected", final=True)
@@ -104,6 +106,14 @@ class DataFrameFailedError(Exception):
     def __init__(self, failure: Failure) -> None:
         super().__init__()
         self.failure = failure
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an exception; empty where it raises one itself."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 (the code of whoever wrote the handler)
+        return ""
 
 
 def shortened(text: str, longest: int = _LONGEST_ERROR) -> str | None:
@@ -154,7 +164,7 @@ class Policy:
         counted = min(attempts + 1, MOST_ATTEMPTS)
         if failure.final or counted >= self.max_attempts:
             return Verdict(Outcome.DEAD_LETTERED, counted, failure.reason, failure.error, failure.exception)
-        delay = self._backoff(counted) if failure.after is None else failure.after
+        delay = self._backoff(counted) if failure.after is None else min(failure.after, _LONGEST_DELAY)
         return Verdict(Outcome.RETRIED, counted, failure.reason, failure.error, failure.exception, delay)
 
     def unknown(self, attempts: int) -> Verdict:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from babelqueue_spark.worker.messages import HandlerTimeoutError, Message, Reject, Reply, Retry
+from babelqueue_spark.worker.messages import Message, Reject, Reply, Retry
 from babelqueue_spark.worker.outcomes import Failure
 
 REQUEST_FAILED = "urn:babel:worker:request_failed"
@@ -33,9 +33,9 @@ class Responder:
             raise Reject(NO_REPLY_TO, "neither the header 'reply-to' nor meta.reply_to names a queue")
         try:
             data = _checked(self._run(message, *shared))
-        except Retry:
+        except (Retry, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit, HandlerTimeoutError) as error:  # noqa: BLE001 (whatever it raises)
+        except BaseException as error:  # noqa: BLE001 (whatever it raises)
             failure = Failure.of(error)
             data = {"reason": failure.reason, "error": failure.error, "exception": failure.exception}
             return Reply(job=REQUEST_FAILED, data=data, queue=queue, exception=failure.exception)

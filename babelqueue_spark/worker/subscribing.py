@@ -12,12 +12,11 @@ from babelqueue_spark.worker.events import log_subscriber_failed
 from babelqueue_spark.worker.messages import (
     EXECUTION_FAILED,
     Context,
-    HandlerTimeoutError,
     Message,
     Outgoing,
     outgoing_rows,
 )
-from babelqueue_spark.worker.outcomes import shortened
+from babelqueue_spark.worker.outcomes import shortened, text_of
 from babelqueue_spark.worker.routes import Subscriber
 from babelqueue_spark.worker.rules import Rules
 from babelqueue_spark.worker.timeouts import interrupted_after
@@ -46,8 +45,10 @@ def notified(
                     subscriber.run(message), message, headers=rules.headers, context=context, parent=parent
                 )
             rules.check(returned)
-    except (Exception, SystemExit, HandlerTimeoutError) as error:  # noqa: BLE001 (whatever it raises)
-        log_subscriber_failed(message, subscriber.name, shortened(str(error)), type(error).__name__)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 (whatever it raises)
+        log_subscriber_failed(message, subscriber.name, shortened(text_of(error)), type(error).__name__)
         described = _described(subscriber, error, message)
         return _execution_failed(described, message, context, rules, parent)
     return returned
@@ -88,7 +89,7 @@ def _described(subscriber: Subscriber, error: BaseException, message: Message) -
         "subscriber": subscriber.name,
         "pattern": subscriber.pattern,
         "exception": type(error).__name__,
-        "error": shortened(str(error), LONGEST_ERROR - 1),
+        "error": shortened(text_of(error), LONGEST_ERROR - 1),
         "stack_trace": _stack_trace(error),
         "job": message.job,
         "id": message.id,

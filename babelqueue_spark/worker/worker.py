@@ -34,7 +34,6 @@ from babelqueue_spark.worker.backoff import Backoff
 from babelqueue_spark.worker.counts import Counts
 from babelqueue_spark.worker.handling import Task, Work, admit, handle, settle
 from babelqueue_spark.worker.idempotency import IdempotencyStore
-from babelqueue_spark.worker.messages import HandlerTimeoutError
 from babelqueue_spark.worker.outbox import Outbox, OutboxEntry, fingerprint
 from babelqueue_spark.worker.outcomes import Failure, Policy, UnknownUrn
 from babelqueue_spark.worker.query import query_id
@@ -405,9 +404,9 @@ class Worker:
                     frame.sparkSession,
                     lambda: self._run_on_driver(handler, frame, work),
                 )
-        except StuckHandlerError:
+        except (StuckHandlerError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit, HandlerTimeoutError) as error:
+        except BaseException as error:
             if _was_stopped(error):
                 raise
             return Failure.of(error)

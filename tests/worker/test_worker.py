@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,6 +40,40 @@ def url(tmp_path: Path) -> str:
 
 def worker_for(url: str, folder: Path, **options: Any) -> Worker:
     return Worker({"url": url}, journal=str(folder / "worker"), **options)
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+RAISED: list[tuple[Callable[[], BaseException], str]] = [
+    (asyncio.CancelledError, "CancelledError"),
+    (lambda: BaseException("of a library"), "BaseException"),
+    (UnspeakableError, "UnspeakableError"),
+    (lambda: Retry("much later", after=1e300), "Retry"),
+]
+
+
+@pytest.mark.spark
+def test_whatever_a_handler_raises_is_a_verdict(spark: Any, url: str, queue: str, tmp_path: Path) -> None:
+    publish(url, queue, [order(queue, n=n) for n in range(len(RAISED))])
+    last = worker_for(url, tmp_path / "last", max_attempts=1)
+    later = worker_for(url, tmp_path / "later", max_attempts=9, backoff=[3600])
+    for worker in (later, last):
+
+        @worker.handler("urn:*")
+        def handle(message: Message) -> None:
+            raise RAISED[message.data["n"]][0]()
+
+    work_off(spark, later, url, queue, tmp_path / "later")
+    assert later.counts.retried == len(RAISED)
+    publish(url, f"{queue}-b", [order(queue, n=n) for n in range(len(RAISED))])
+    work_off(spark, last, url, f"{queue}-b", tmp_path / "last")
+    letters = [json.loads(body) for body in taken(url, f"{queue}-b.dlq", len(RAISED))]
+    assert {each["data"]["n"]: each["dead_letter"]["exception"] for each in letters} == {
+        n: name for n, (_, name) in enumerate(RAISED)
+    }
 
 
 # -- routes ------------------------------------------------------------------------------------------------
