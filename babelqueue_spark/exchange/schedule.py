@@ -56,6 +56,10 @@ _MICROSECOND = timedelta(microseconds=1)
 _LONGEST_ID = 1_024
 
 
+_MOST_AHEAD = 1_000_000_000
+"""Seconds, thirty years: in microseconds, times behind them do not fit into a database."""
+
+
 @dataclass(frozen=True)
 class Schedule:
     """A table of messages that wait for their time, made where it is missing.
@@ -158,8 +162,8 @@ class Schedule:
         parsed = write_options({name: str(value) for name, value in options.items()})
         if limit is not None and limit < 1:
             raise OptionError(f"limit takes a number of at least 1, not {limit}")
-        if not 0 <= ahead < float("inf"):
-            raise OptionError(f"ahead takes a number of seconds, 0 or more, not {ahead}")
+        if not 0 <= ahead <= _MOST_AHEAD:
+            raise OptionError(f"ahead takes a number of seconds up to {_MOST_AHEAD:,}, not {ahead}")
         with self._open() as table:
             return release(
                 table,

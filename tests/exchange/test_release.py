@@ -154,6 +154,9 @@ def test_a_limit_and_a_time_bound_a_release(schedule: Schedule, sqlite: str, que
     assert numbers_in(sqlite, queue) == [*range(11)]
     with pytest.raises(OptionError, match="limit takes a number of at least 1"):
         schedule.release(options, limit=0)
+    for ahead in (-1, 1e300):
+        with pytest.raises(OptionError, match="ahead takes a number of seconds"):
+            schedule.release(options, ahead=ahead)
 
 
 def test_the_broker_delays_the_last_seconds(schedule: Schedule, sqlite: str, queue: str) -> None:
