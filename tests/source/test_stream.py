@@ -273,8 +273,10 @@ def test_a_journal_that_does_not_know_an_unfinished_batch_is_data_loss(
     with pytest.raises(Exception, match="failOnDataLoss"):
         drain(spark, url, queue, tmp_path)
     publish(url, queue, [envelope(4)])
-    [rows] = drain(spark, url, queue, tmp_path, failOnDataLoss="false")
-    assert numbers(rows) == [4]
+    found: list[Any] = []
+    for _ in range(2):  # on PySpark 4.1 a query that was given a batch again ends there
+        found += drain(spark, url, queue, tmp_path, failOnDataLoss="false")
+    assert [numbers(rows) for rows in found] == [[4]]
 
 
 def test_retention_lets_an_older_checkpoint_read_again(
