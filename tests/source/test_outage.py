@@ -12,7 +12,7 @@ import pytest
 
 from babelqueue_spark.testing import eventually
 from tests.s3 import S3Server
-from tests.streams import backlog, envelope, numbers, publish, stream
+from tests.streams import WAIT, backlog, envelope, numbers, publish, stream
 
 pytestmark = pytest.mark.spark
 
@@ -44,7 +44,7 @@ def test_a_query_outlives_an_outage_of_its_object_store(
     )
     try:
         publish(url, queue, map(envelope, range(10)))
-        eventually(lambda: len(found) == 10)
+        eventually(lambda: len(found) == 10, patience=WAIT)
         store.stop()
         try:
             publish(url, queue, map(envelope, range(10, 20)))
@@ -52,7 +52,7 @@ def test_a_query_outlives_an_outage_of_its_object_store(
             assert len(found) == 10
         finally:
             store.start()
-        eventually(lambda: len(found) == 20)
+        eventually(lambda: len(found) == 20, patience=WAIT)
         assert query.exception() is None
     finally:
         query.stop()
