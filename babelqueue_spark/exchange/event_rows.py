@@ -60,21 +60,19 @@ def _stored(rows: pa.RecordBatch, first_row: int, ids: IdSource) -> pa.Table:
     errors = envelopes.column("error")
     if errors.null_count < len(errors):
         row = pc.indices_nonzero(errors.is_valid())[0].as_py()
-        reason = errors[row].as_py()
-        raise BabelQueueError(
-            f"row {first_row + row} is not an event (its body has the error {reason}): leave it out"
-        )
+        raise _no_event(first_row + row, f"the error {errors[row].as_py()}")
     meta = envelopes.column("meta")
     times, ids_of_events = (pc.struct_field(meta, name) for name in ("created_at", "id"))
     placed = pc.and_kleene(ids_of_events.is_valid(), pc.fill_null(pc.less(times, _LATEST), False))
     if not pc.all(placed).as_py():
         row = pc.index(placed, False).as_py()
-        raise BabelQueueError(
-            f"row {first_row + row} is not an event (its body has no meta.id, or no meta.created_at before "
-            "the year 9999): leave it out"
-        )
+        raise _no_event(first_row + row, "no meta.id, or no meta.created_at before the year 9999")
     columns = [streams, times, ids_of_events]
     return pa.Table.from_arrays([*columns, envelopes.column("job"), body.cast(pa.binary())], schema=SCHEMA)
+
+
+def _no_event(row: int, its_body_has: str) -> BabelQueueError:
+    return BabelQueueError(f"row {row} is not an event (its body has {its_body_has}): leave it out")
 
 
 def events_of(stream: StreamId, events: Sequence[Mapping[str, Any]], last: datetime | None) -> pa.Table:

@@ -22,7 +22,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
 from babelqueue_spark.errors import EventStoreError, JournalError, OptionError
-from babelqueue_spark.journal.stores import Store, is_object_store, open_store
+from babelqueue_spark.journal.stores import Store, is_object_store, login_in, open_store
 from babelqueue_spark.secrets import resolve
 
 SCHEMA = pa.schema(
@@ -78,7 +78,7 @@ class EventTable:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        if is_object_store(self.location) and (_LOGIN.search(self.location) or "?" in self.location):
+        if is_object_store(self.location) and (login_in(self.location) or "?" in self.location):
             raise OptionError(
                 "event store: a location takes no login and no parameters: give them as options, by "
                 "reference (env:NAME), or in the provider's environment variables"

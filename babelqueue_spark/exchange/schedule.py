@@ -54,8 +54,6 @@ _STORED = pa.schema([("job_id", pa.string()), ("claimed", pa.bool_())])
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _LONGEST_ID = 1_024
-
-
 _MOST_AHEAD = 1_000_000_000
 """Seconds, thirty years: in microseconds, times behind them do not fit into a database."""
 

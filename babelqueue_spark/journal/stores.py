@@ -71,8 +71,7 @@ class Store(ABC):
     _errors: tuple[type[Exception], ...] = (OSError, ValueError)
 
     def __init__(self, location: str, option: str = "journalLocation") -> None:
-        login = re.match(r"[^:/]+://([^@]*:[^@]*@)", location)
-        self._login = login[1] if login else ""
+        self._login = login_in(location)
         self.location = self._shown(location)
         """For messages: without a user's name and password."""
         self._option = option
@@ -347,6 +346,12 @@ def is_object_store(location: str) -> bool:
     """Whether a location is the URL of an object store."""
     scheme, colon, _ = location.partition("://")
     return bool(colon) and scheme.lower() in OBJECT_STORES
+
+
+def login_in(location: str) -> str:
+    """The user's name and password of a URL, with the `@` behind them; empty where it has none."""
+    login = re.match(r"[^:/]+://([^@]*:[^@]*@)", location)
+    return login[1] if login else ""
 
 
 def open_store(

@@ -19,8 +19,6 @@ UnknownUrn = Literal["fail", "delete", "release", "dead_letter"]
 
 MOST_ATTEMPTS = 2**31 - 1
 _LONGEST_ERROR = 1_000
-_LONGEST_DELAY = 1e9
-"""Seconds, thirty years: times behind them do not fit into what brokers keep."""
 
 
 class Outcome(StrEnum):
@@ -164,7 +162,7 @@ class Policy:
         counted = min(attempts + 1, MOST_ATTEMPTS)
         if failure.final or counted >= self.max_attempts:
             return Verdict(Outcome.DEAD_LETTERED, counted, failure.reason, failure.error, failure.exception)
-        delay = self._backoff(counted) if failure.after is None else min(failure.after, _LONGEST_DELAY)
+        delay = self._backoff(counted) if failure.after is None else failure.after
         return Verdict(Outcome.RETRIED, counted, failure.reason, failure.error, failure.exception, delay)
 
     def unknown(self, attempts: int) -> Verdict:

@@ -22,6 +22,8 @@ from babelqueue_spark.worker.outbox import OUTGOING_MESSAGES
 from babelqueue_spark.worker.outcomes import Outcome
 from babelqueue_spark.worker.rows import Rows
 
+_LONGEST_DELAY = 1e9
+"""Seconds, thirty years: times behind them do not fit into what brokers keep."""
 _OUTPUTS = pa.schema(
     [
         ("job", pa.string()),
@@ -75,7 +77,7 @@ def _returning(rows: Rows, decisions: Decisions, binding: BaseBinding) -> pa.Rec
     delays = [
         binding.retry_delay(
             rows.queues[row],
-            int(verdict.delay * 1000),
+            int(min(verdict.delay, _LONGEST_DELAY) * 1000),
             verdict.attempts - (verdict.outcome is Outcome.RETRIED),
         )
         for row, verdict in zip(chosen, verdicts, strict=True)
