@@ -69,6 +69,12 @@ def run(*command: str, dies: bool = False) -> int:
     ).returncode
 
 
+def assert_killed_half_way(url: str, queue: str, *command: str) -> None:
+    """Run a program that publishes the events of `filled`, and dies among them."""
+    assert run(*command, dies=True) == -signal.SIGKILL
+    assert 0 < len(messages(url, queue)) < 36
+
+
 def filled(location: str) -> tuple[EventStore, dict[str, list[str]]]:
     """A store of 12 streams with three events each; their ids by stream."""
     store = EventStore(location)
@@ -94,8 +100,7 @@ def test_a_killed_replay_and_its_repetition_publish_each_event_once(
     store, ids = filled(location)
     options = ["--url", url, "--queue", queue, "--txn", "again", "--no-bypass"]
     replay = ["-m", "babelqueue_spark.jobs", "events", "replay", location, *options]
-    assert run(*replay, dies=True) == -signal.SIGKILL
-    assert 0 < len(messages(url, queue)) < 36
+    assert_killed_half_way(url, queue, *replay)
     store.put("acme:article:0", [{"job": "urn:a", "data": {"stream": "later"}}])
     assert run(*replay) == 0
     assert ids_by_stream(url, queue) == ids
@@ -125,8 +130,7 @@ def test_what_was_appended_is_published_once_over_a_kill(
     location = str(tmp_path / "events")
     _, ids = filled(location)
     following = ["-c", FOLLOWING, location, url, queue]
-    assert run(*following, dies=True) == -signal.SIGKILL
-    assert 0 < len(messages(url, queue)) < 36
+    assert_killed_half_way(url, queue, *following)
     assert run(*following) == 0
     assert {stream: sorted(found) for stream, found in ids_by_stream(url, queue).items()} == {
         stream: sorted(expected) for stream, expected in ids.items()

@@ -17,7 +17,6 @@ from redis import Redis
 from babelqueue_spark.errors import BrokerUnreachableError, OptionError
 from babelqueue_spark.exchange import Released, Schedule
 from babelqueue_spark.exchange.table import Job
-from babelqueue_spark.options import read_options
 from babelqueue_spark.testing import eventually
 from babelqueue_spark.testing.steps import in_processes
 from tests.brokers import url_of
@@ -32,7 +31,8 @@ from tests.exchange.schedules import (
     table_of,
     waiting,
 )
-from tests.streams import envelope
+from tests.streams import backlog, envelope
+from tests.worker.queues import taken
 
 DATABASES = ["sqlite", "postgresql", "mariadb"]
 NOBODY = "redis://127.0.0.1:1"
@@ -191,14 +191,10 @@ def test_sqs_delays_up_to_900_seconds_and_its_fifo_queues_not_at_all(
     options = {"url": elasticmq_server.url, "queue": queue}
     assert schedule.release(options, ahead=3_600) == Released(2, 0)
     assert {row["job_id"] for row in waiting(schedule)} == {"job-2", "job-3"}
-    with read_options({**options, "queue": fifo}).queue_binding() as binding:
-        assert [json.loads(body)["data"]["order_id"] for body in taken(binding, fifo)] == [4]
-        assert taken(binding, queue) == []
-
-
-def taken(binding: Any, queue: str) -> list[bytes]:
-    bodies: list[bytes] = binding.claim(queue, 10, 1 << 20).column("body").to_pylist()
-    return bodies
+    [body] = taken(elasticmq_server.url, fifo, 1)
+    assert json.loads(body)["data"]["order_id"] == 4
+    for name in (fifo, queue):
+        assert backlog(elasticmq_server.url, name) == 0
 
 
 @pytest.mark.parametrize("schedule", DATABASES, indirect=True)
