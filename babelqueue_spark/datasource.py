@@ -16,14 +16,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from babelqueue_spark.bindings import Binding, LogBinding, binding_class
+from babelqueue_spark.connector.options import Options, read_options, write_options
+from babelqueue_spark.connector.rows.reading import check_schema, schema_of_read
+from babelqueue_spark.connector.sink.writer import QueueStreamWriter, QueueWriter
+from babelqueue_spark.connector.source.browse import QueueReader
+from babelqueue_spark.connector.source.log import LogReader, LogStreamReader
+from babelqueue_spark.connector.source.refused import RefusedReader
+from babelqueue_spark.connector.source.stream import QueueStreamReader
 from babelqueue_spark.errors import BabelQueueError, OptionError
-from babelqueue_spark.options import Options, read_options, write_options
-from babelqueue_spark.rows.reading import check_schema, schema_of_read
-from babelqueue_spark.sink.writer import QueueStreamWriter, QueueWriter
-from babelqueue_spark.source.browse import QueueReader
-from babelqueue_spark.source.log import LogReader, LogStreamReader
-from babelqueue_spark.source.refused import RefusedReader
-from babelqueue_spark.source.stream import QueueStreamReader
 
 
 class BabelQueueDataSource(DataSource):

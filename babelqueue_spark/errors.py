@@ -27,9 +27,15 @@ Each class has a `condition`: a stable name that a program can compare. It begin
 own errors, and orders the troubleshooting page.
 """
 
+import re
 from typing import ClassVar
+from urllib.parse import unquote, urlsplit
 
-from babelqueue_spark.hidden import without_hidden
+_SHORTEST = 4
+_HARMLESS = re.compile(r"[\d.,\s]{0,7}(ms|s|m|min|h|d|[kmgt]i?b?)?|true|false|none|null", re.IGNORECASE)
+
+_hidden: dict[str, str] = {}
+"""Value that came by reference (`env:NAME`, `file:/path`) → the reference, which errors show instead."""
 
 
 class BabelQueueError(Exception):
@@ -209,3 +215,28 @@ class DataLossError(JournalError):
 
 class LogEndedError(DataLossError):
     """A log ends before an offset that it once had; the messages that remain were read."""
+
+
+def hide(value: str, reference: str) -> None:
+    """Show `reference` in place of a value from now on, and of the password in it if it is a URL.
+
+    Short numbers, times, sizes and texts of less than four characters stay: they tell nothing.
+    """
+    for part in (value, *_passwords(value)):
+        if len(part) >= _SHORTEST and not _HARMLESS.fullmatch(part):
+            _hidden[part] = reference
+
+
+def without_hidden(text: str) -> str:
+    """Return the text with references in place of what is hidden."""
+    for value in sorted(_hidden, key=len, reverse=True):
+        text = text.replace(value, _hidden[value])
+    return text
+
+
+def _passwords(value: str) -> list[str]:
+    try:
+        password = urlsplit(value).password or ""
+    except ValueError:
+        return []
+    return [password, unquote(password)]

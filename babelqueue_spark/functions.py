@@ -27,16 +27,16 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, BooleanType, DataType, StringType, StructField, StructType
 
 from babelqueue_spark import envelope
-from babelqueue_spark.catalog import protection
-from babelqueue_spark.catalog.masking import Mask
-from babelqueue_spark.catalog.registry import Registry, registry_of
-from babelqueue_spark.catalog.sensitive import SensitiveFields
+from babelqueue_spark.connector.rows.bodies import blocks_of, bodies, texts_of
+from babelqueue_spark.connector.rows.dead_letters import dead_letter_blocks
+from babelqueue_spark.connector.rows.ids import IdSource
+from babelqueue_spark.connector.rows.reading import ENVELOPE, arrow_fields, check_data, envelope_columns
 from babelqueue_spark.envelope.trace import trace_context as _trace_context
 from babelqueue_spark.envelope.typed import typed
-from babelqueue_spark.rows.bodies import blocks_of, bodies, texts_of
-from babelqueue_spark.rows.dead_letters import dead_letter_blocks
-from babelqueue_spark.rows.ids import IdSource
-from babelqueue_spark.rows.reading import ENVELOPE, arrow_fields, check_data, envelope_columns
+from babelqueue_spark.schemas import protection
+from babelqueue_spark.schemas.masking import Mask
+from babelqueue_spark.schemas.registry import Registry, registry_of
+from babelqueue_spark.schemas.sensitive import SensitiveFields
 
 ColumnOrName = Column | str
 ColumnFunction = Callable[..., Column]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from babelqueue_spark.errors import OptionError
-from babelqueue_spark.hidden import hide
+from babelqueue_spark.errors import OptionError, hide
 
 
 def is_reference(value: str) -> bool:

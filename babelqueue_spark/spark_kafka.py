@@ -15,10 +15,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType
 
+from babelqueue_spark.connector.rows.reading import ENVELOPE, SCHEMA
+from babelqueue_spark.connector.rows.writing import COLUMNS
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.functions import decode, encode
-from babelqueue_spark.rows.reading import ENVELOPE, SCHEMA
-from babelqueue_spark.rows.writing import COLUMNS
 
 __all__ = ["from_kafka", "to_kafka"]
 

@@ -12,7 +12,7 @@ from proton.reactor import Container
 from babelqueue_spark.bindings.artemis.messages import encoded
 from babelqueue_spark.bindings.artemis.options import ArtemisOptions
 from babelqueue_spark.bindings.contract import BindingConfig
-from babelqueue_spark.options import write_options
+from babelqueue_spark.connector.options import write_options
 from bench.redis import body, session
 from bench.table import Row, new_queue, rate, read_rate, row
 from tests.bindings.artemis_peers import Queue, amqp_url

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from babelqueue_spark import functions as bq
+from babelqueue_spark.connector.rows.reading import arrow_fields
 from babelqueue_spark.envelope import decode
-from babelqueue_spark.rows.reading import arrow_fields
 from bench.codec import BATCH, body, in_batches, small
 from bench.table import Measured, Row, in_turns, row
 

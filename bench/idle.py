@@ -17,8 +17,8 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from babelqueue_spark.connector.rows.reading import SCHEMA
 from babelqueue_spark.datasource import BabelQueueDataSource
-from babelqueue_spark.rows.reading import SCHEMA
 from tests.brokers import DURABLE
 
 QUEUE = "idle"

@@ -20,7 +20,7 @@ from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.kafka import KafkaBinding
 from babelqueue_spark.bindings.kafka.messages import Record, records
 from babelqueue_spark.bindings.kafka.tiers import Tiers
-from babelqueue_spark.rows.reading import SCHEMA
+from babelqueue_spark.connector.rows.reading import SCHEMA
 from babelqueue_spark.spark_kafka import from_kafka
 from bench.redis import PER_TRIGGER, body, push, session
 from bench.table import Measured, Row, in_turns, new_queue, progress_of, rate, row, steady_rate

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pika.adapters.select_connection import SelectConnection
 
 from babelqueue_spark.bindings.rabbitmq.messages import properties
-from babelqueue_spark.options import write_options
+from babelqueue_spark.connector.options import write_options
 from bench.redis import body, session
 from bench.table import Row, in_turns, new_queue, rate, read_rate, row, write_rate
 from tests.servers.rabbitmq import RabbitServer

@@ -14,7 +14,7 @@ import redis as client
 from babelqueue.codec import EnvelopeCodec
 from babelqueue.redis_transport import RedisTransport
 
-from babelqueue_spark.options import write_options
+from babelqueue_spark.connector.options import write_options
 from bench.table import Row, rate, read_progress, row, steady_rate, write_rate
 from tests.servers import RedisServer
 from tests.streams import outgoing

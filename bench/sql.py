@@ -12,7 +12,7 @@ import psycopg
 import pymysql
 from sqlalchemy import make_url
 
-from babelqueue_spark.options import write_options
+from babelqueue_spark.connector.options import write_options
 from bench.redis import body, session
 from bench.table import Row, in_turns, new_queue, rate, read_rate, row, write_rate
 from tests.servers import Server

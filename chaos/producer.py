@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from babelqueue_spark.bindings.batches import outgoing
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.errors import BabelQueueError
-from babelqueue_spark.options import read_options
 from chaos.messages import body
 from chaos.notes import note
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import psutil
 
-from babelqueue_spark.options import read_options
+from babelqueue_spark.connector.options import read_options
 from bench.record import ROOT, commit, machine, versions
 from chaos.chart import draw
 from chaos.notes import notes

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from babelqueue_spark.bindings import Binding, binding_class, broker_of
-from babelqueue_spark.options import read_options
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.testing.proxy import Proxy
 from babelqueue_spark.testing.silence import LOCAL_ADDRESS
 from chaos import messages

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from babelqueue_spark.bindings import BINDINGS, binding_class
+from babelqueue_spark.connector.options import OPTIONS, Option
 from babelqueue_spark.metrics.families import FAMILIES
-from babelqueue_spark.options import OPTIONS, Option
 from chaos import tables
 
 ROOT = Path(__file__).parent.parent

@@ -55,7 +55,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture(autouse=True)
 def hidden_here_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process shows nothing that it ever resolved from a reference: here, what other tests resolved."""
-    monkeypatch.setattr("babelqueue_spark.hidden._hidden", {})
+    monkeypatch.setattr("babelqueue_spark.errors._hidden", {})
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pyarrow as pa
 from babelqueue.codec import EnvelopeCodec
 
 from babelqueue_spark.bindings import Binding, batches
-from babelqueue_spark.options import read_options
+from babelqueue_spark.connector.options import read_options
 
 WAIT = 120
 

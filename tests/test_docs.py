@@ -19,12 +19,12 @@ from sybil.parsers.markdown import CodeBlockParser, SkipParser
 from sybil.region import Lexeme
 
 from babelqueue_spark.bindings import BINDINGS, BindingConfig, binding_class
+from babelqueue_spark.connector.rows.reading import SCHEMA
+from babelqueue_spark.connector.rows.writing import COLUMNS
 from babelqueue_spark.envelope import Reason, validate
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.jobs.__main__ import JOBS
 from babelqueue_spark.jobs.demo import BAD, ENVELOPES, LATER
-from babelqueue_spark.rows.reading import SCHEMA
-from babelqueue_spark.rows.writing import COLUMNS
 from scripts.draw import ASSETS, PICTURES
 from scripts.generate_docs import entries, generated
 from scripts.record_demo import RECORDED

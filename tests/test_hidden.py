@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from babelqueue_spark.errors import BrokerError
-from babelqueue_spark.hidden import hide
-from babelqueue_spark.options import read_options
+from babelqueue_spark.connector.options import read_options
+from babelqueue_spark.errors import BrokerError, hide
 from tests.brokers import URLS
 from tests.programs import run
 from tests.streams import envelope, outgoing

@@ -11,9 +11,9 @@ import pytest
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.redis import RedisBinding
+from babelqueue_spark.connector.message_log import MessageLog, message_log
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.message_log import MessageLog, message_log
-from babelqueue_spark.options import read_options
 from tests.brokers import url_of
 from tests.streams import drain, envelope, publish
 from tests.worker.queues import lines

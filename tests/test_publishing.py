@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from babelqueue_spark import publishing
 from babelqueue_spark.bindings.batches import HEADERS
-from babelqueue_spark.options import write_options
-from babelqueue_spark.publishing import in_chunks, publish, publish_parts
-from babelqueue_spark.rows.ids import IdSource
+from babelqueue_spark.connector import publishing
+from babelqueue_spark.connector.options import write_options
+from babelqueue_spark.connector.publishing import in_chunks, publish, publish_parts
+from babelqueue_spark.connector.rows.ids import IdSource
 from tests.streams import backlog, envelope, outgoing
 
 

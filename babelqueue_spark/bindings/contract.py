@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import time
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -146,25 +145,16 @@ class BaseBinding(ABC):
         messages: pa.RecordBatch,
         *,
         idempotency_key: str | None = None,
-        marker: str | None = None,
     ) -> int:
         """Append `OUTGOING` messages in order; returns how many, after the broker has confirmed.
 
         With `idempotency_key` (where `publish_once`), a batch whose key was published before is not
         published again, and 0 comes back: messages and key become visible together or not at all.
         Keys are 32 characters; those that begin with the same 16 come from one writer, one at a time, and
-        a broker may forget all but the last hundred of them. `marker` is the former name of the argument.
+        a broker may forget all but the last hundred of them.
         `BrokerError`, and nothing published, for a delay beyond `longest_delay`, or a key without
         `publish_once`.
         """
-        if marker is not None:
-            warnings.warn(
-                "publish(marker=…) is now publish(idempotency_key=…); the former name goes with the next "
-                "release",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            idempotency_key = marker
         if idempotency_key is not None and not self.capabilities.publish_once:
             raise BrokerError(
                 f"{self.title}: queue '{queue}': it keeps no idempotency keys, so it cannot publish a batch "

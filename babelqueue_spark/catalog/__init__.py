@@ -1,6 +1,6 @@
-"""A schema for each URN: verdicts on payloads, their types, and a table for each URN.
+"""A table for each URN, with columns typed by its schema.
 
-`Catalog` reads the `registry.json` of the SDKs. It needs Spark; `registry` and what it stands on do not.
+`Catalog` reads the `registry.json` of the SDKs. It needs Spark; the `schemas` that it stands on do not.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -13,11 +13,11 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import DataType
 
-from babelqueue_spark.catalog.registry import Registry
 from babelqueue_spark.catalog.showing import masked
 from babelqueue_spark.catalog.tables import start
 from babelqueue_spark.catalog.targets import Files, Tables
 from babelqueue_spark.errors import OptionError
+from babelqueue_spark.schemas.registry import Registry
 
 
 class Catalog(Registry):

@@ -6,10 +6,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType
 
-from babelqueue_spark.catalog.masking import HIDDEN, Mask
-from babelqueue_spark.catalog.registry import Registry
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.functions import shown_body, shown_data
+from babelqueue_spark.schemas.masking import HIDDEN, Mask
+from babelqueue_spark.schemas.registry import Registry
 
 _NEEDED = ("job", "error", "data")
 

@@ -10,11 +10,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StringType, StructField, StructType
 
-from babelqueue_spark.catalog.registry import Registry
 from babelqueue_spark.catalog.targets import Files, Tables, columns_of
+from babelqueue_spark.connector.rows.reading import SCHEMA
 from babelqueue_spark.errors import CatalogError, OptionError
 from babelqueue_spark.functions import typed_data, violation
-from babelqueue_spark.rows.reading import SCHEMA
+from babelqueue_spark.schemas.registry import Registry
 
 OTHERS = "others"
 _NEEDED = ("job", "trace_id", "data", "meta", "attempts", "error", "queue", "body")

@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from babelqueue_spark.catalog.widening import additions, widened
 from babelqueue_spark.errors import CatalogError
-from babelqueue_spark.journal import open_store
+from babelqueue_spark.storage import open_store
 
 _SCHEMA = "_schema.json"
 

@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import Binding
 from babelqueue_spark.bindings.batches import HEADERS
+from babelqueue_spark.connector.options import write_options
+from babelqueue_spark.connector.publishing import publish
+from babelqueue_spark.connector.rows.ids import IdSource
+from babelqueue_spark.connector.rows.writing import to_messages
 from babelqueue_spark.envelope import META_TYPE, decode
 from babelqueue_spark.errors import OptionError, RequestFailedError, RequestTimeoutError
-from babelqueue_spark.options import write_options
-from babelqueue_spark.publishing import publish
-from babelqueue_spark.rows.ids import IdSource
-from babelqueue_spark.rows.writing import to_messages
 from babelqueue_spark.worker.messages import (
     CAUSATION_META,
     CORRELATION_HEADER,

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
+from babelqueue_spark.connector.rows.bodies import blocks_of, bodies, column_of
+from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.envelope.columns import TIMESTAMP
 from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.exchange.event_table import SCHEMA, EventTable
 from babelqueue_spark.exchange.stream_ids import StreamId
-from babelqueue_spark.rows.bodies import blocks_of, bodies, column_of
-from babelqueue_spark.rows.ids import IdSource
 
 FILES = "path STRING, size BIGINT, events BIGINT, stats STRING"
 STREAM = "_stream"

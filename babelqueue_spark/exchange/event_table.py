@@ -22,8 +22,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
 from babelqueue_spark.errors import EventStoreError, JournalError, OptionError
-from babelqueue_spark.journal.stores import Store, is_object_store, login_in, open_store
 from babelqueue_spark.secrets import resolve
+from babelqueue_spark.storage import Store, is_object_store, login_in, open_store
 
 SCHEMA = pa.schema(
     [

@@ -13,11 +13,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.errors import BabelQueueError, OptionError, QueuesFailedError
 from babelqueue_spark.exchange.routing import Pairs, Routes, job_of, text_of
 from babelqueue_spark.exchange.sources import with_source
 from babelqueue_spark.exchange.stages import REASON, Stages
-from babelqueue_spark.options import write_options
 
 logger = logging.getLogger(__name__)
 

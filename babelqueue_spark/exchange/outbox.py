@@ -13,10 +13,10 @@ import pyarrow as pa
 from babelqueue_spark.bindings import BaseBinding, BindingConfig
 from babelqueue_spark.bindings.batches import outgoing
 from babelqueue_spark.bindings.sql import SqlBinding
+from babelqueue_spark.connector.options import write_options
+from babelqueue_spark.connector.publishing import publish, publish_parts
+from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.errors import BabelQueueError, BrokerFullError, BrokerUnreachableError
-from babelqueue_spark.options import write_options
-from babelqueue_spark.publishing import publish, publish_parts
-from babelqueue_spark.rows.ids import IdSource
 from babelqueue_spark.secrets import resolve
 
 logger = logging.getLogger(__name__)

@@ -13,6 +13,10 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.bindings.batches import HEADERS, outgoing
+from babelqueue_spark.connector.options import Options
+from babelqueue_spark.connector.publishing import publish
+from babelqueue_spark.connector.rows.ids import IdSource
+from babelqueue_spark.connector.rows.writing import to_messages
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.envelope.columns import META_TYPE, TIMESTAMP
 from babelqueue_spark.errors import (
@@ -24,10 +28,6 @@ from babelqueue_spark.errors import (
     QueueNotFoundError,
 )
 from babelqueue_spark.exchange.table import Chunk, Job, ScheduleTable
-from babelqueue_spark.options import Options
-from babelqueue_spark.publishing import publish
-from babelqueue_spark.rows.ids import IdSource
-from babelqueue_spark.rows.writing import to_messages
 
 logger = logging.getLogger(__name__)
 

@@ -17,15 +17,15 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from babelqueue_spark.connector.options import write_options
+from babelqueue_spark.connector.rows.bodies import blocks_of, bodies, column_of, not_empty, texts_of
+from babelqueue_spark.connector.rows.ids import IdSource
+from babelqueue_spark.connector.rows.writing import COLUMNS as WRITTEN
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.envelope.columns import TIMESTAMP
 from babelqueue_spark.errors import BabelQueueError, JobClaimedError, OptionError
 from babelqueue_spark.exchange.releasing import Released, release
 from babelqueue_spark.exchange.table import STORE_ROWS, Job, ScheduleTable
-from babelqueue_spark.options import write_options
-from babelqueue_spark.rows.bodies import blocks_of, bodies, column_of, not_empty, texts_of
-from babelqueue_spark.rows.ids import IdSource
-from babelqueue_spark.rows.writing import COLUMNS as WRITTEN
 from babelqueue_spark.secrets import resolve
 
 logger = logging.getLogger(__name__)

@@ -21,6 +21,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.jobs.command import (
     Arguments,
     JobError,
@@ -33,7 +34,6 @@ from babelqueue_spark.jobs.command import (
     spinner,
     waiting,
 )
-from babelqueue_spark.options import read_options
 
 _BATCHES = 5
 _ENVELOPE_BYTES = 230

@@ -24,9 +24,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
+from babelqueue_spark.connector.options import Options, read_options, write_options
+from babelqueue_spark.connector.rows.reading import SCHEMA
 from babelqueue_spark.jobs.command import Arguments, bar, job, new_console, observed, place, session, waiting
-from babelqueue_spark.options import Options, read_options, write_options
-from babelqueue_spark.rows.reading import SCHEMA
 
 _LOOK_SECONDS = 1
 

@@ -28,16 +28,16 @@ import msgspec
 from rich.console import Console
 
 from babelqueue_spark.bindings import binding_class
-from babelqueue_spark.catalog.compatibility import breaks
-from babelqueue_spark.catalog.documents import read_json
-from babelqueue_spark.catalog.drift import anywhere, unknown_members
-from babelqueue_spark.catalog.inferring import Shape
-from babelqueue_spark.catalog.registry import Registry
+from babelqueue_spark.connector.options import Options, read_options
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.envelope.jsontext import without_surrogate_escapes
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.jobs.command import Arguments, JobError, count, job, new_console, show
-from babelqueue_spark.options import Options, read_options
+from babelqueue_spark.schemas.compatibility import breaks
+from babelqueue_spark.schemas.documents import read_json
+from babelqueue_spark.schemas.drift import anywhere, unknown_members
+from babelqueue_spark.schemas.inferring import Shape
+from babelqueue_spark.schemas.registry import Registry
 
 _DRAFT = "http://json-schema.org/draft-07/schema#"
 Rows = Iterator[tuple[str | None, str | None, str | None]]

@@ -18,10 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from babelqueue_spark.bindings import Binding, binding_class
+from babelqueue_spark.connector.options import Options, write_options
 from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.jobs.arguments import Arguments, count, option, pair, place, reference
 from babelqueue_spark.metrics import log_batches
-from babelqueue_spark.options import Options, write_options
 
 __all__ = [
     "Arguments",

@@ -30,8 +30,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 
 from babelqueue_spark.catalog.showing import masked
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.jobs.command import Arguments, count, job, new_console, session, show, spinner, waiting
-from babelqueue_spark.options import read_options
 
 _TOP = 20
 

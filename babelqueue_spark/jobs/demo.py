@@ -20,9 +20,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from babelqueue_spark.bindings.batches import outgoing
 from babelqueue_spark.catalog.targets import folder_of
+from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.jobs import drain
 from babelqueue_spark.jobs.command import Arguments, JobError, job
-from babelqueue_spark.options import write_options
 
 QUEUE = "shop"
 ENVELOPES = 50_000

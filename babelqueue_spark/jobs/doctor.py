@@ -30,10 +30,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from babelqueue_spark.doctor import broker, cluster, machine, storage
-from babelqueue_spark.doctor.findings import Finding
 from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.jobs.arguments import Arguments, place
+from babelqueue_spark.jobs.checks import broker, cluster, machine, storage
+from babelqueue_spark.jobs.checks.findings import Finding
 
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}
 

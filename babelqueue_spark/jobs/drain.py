@@ -35,6 +35,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from babelqueue_spark.catalog import Catalog
 from babelqueue_spark.catalog.tables import Batches, batches_of
 from babelqueue_spark.catalog.targets import Files, Tables, columns_of
+from babelqueue_spark.connector.options import read_options, write_options
 from babelqueue_spark.jobs.command import (
     Arguments,
     bar,
@@ -48,7 +49,6 @@ from babelqueue_spark.jobs.command import (
     show,
     waiting,
 )
-from babelqueue_spark.options import read_options, write_options
 
 
 @dataclass

@@ -40,9 +40,10 @@ from pyspark.sql.types import StringType
 from rich.console import Console
 
 from babelqueue_spark import functions as bq
-from babelqueue_spark import publishing
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.bindings.batches import outgoing
+from babelqueue_spark.connector import publishing
+from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.envelope import Reason, decode, validate
 from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.jobs.command import (
@@ -57,7 +58,6 @@ from babelqueue_spark.jobs.command import (
     show,
     spinner,
 )
-from babelqueue_spark.options import write_options
 
 _LINES = "json lines"
 _CHUNK = 10_000

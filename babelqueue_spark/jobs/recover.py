@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import argparse
 
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.jobs.command import Arguments, job, new_console, printable
-from babelqueue_spark.options import read_options
 
 
 @job

@@ -20,6 +20,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.functions import urn_matches
 from babelqueue_spark.jobs.command import (
     Arguments,
@@ -31,7 +32,6 @@ from babelqueue_spark.jobs.command import (
     show,
     spinner,
 )
-from babelqueue_spark.options import read_options
 from babelqueue_spark.worker import Redriven, redrive
 
 

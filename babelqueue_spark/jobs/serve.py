@@ -20,7 +20,7 @@ import errno
 
 from babelqueue_spark.bindings.options import seconds
 from babelqueue_spark.jobs.command import Arguments, JobError, job, place
-from babelqueue_spark.live.live import Live
+from babelqueue_spark.jobs.page.live import Live
 
 PORT = 8642
 

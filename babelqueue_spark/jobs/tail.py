@@ -29,11 +29,11 @@ from rich.text import Text
 
 from babelqueue_spark.bindings import BaseBinding, binding_class
 from babelqueue_spark.bindings.options import seconds
-from babelqueue_spark.catalog.masking import Masked
+from babelqueue_spark.connector.options import read_options
+from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.jobs.command import Arguments, count, job, new_console, printable
-from babelqueue_spark.options import read_options
-from babelqueue_spark.rows.reading import SCHEMA, to_rows
+from babelqueue_spark.schemas.masking import Masked
 
 Seen = Counter[tuple[str, str]]
 """How often a queue holds a message, by queue and identity."""

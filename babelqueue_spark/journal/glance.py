@@ -9,7 +9,7 @@ from typing import Any
 
 from babelqueue_spark.errors import JournalError, JournalMissingError
 from babelqueue_spark.journal.segments import folder_of
-from babelqueue_spark.journal.stores import Store, open_store
+from babelqueue_spark.storage import Store, open_store
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from typing import Any
 from babelqueue_spark.errors import JournalError, JournalMissingError, JournalTakenOverError
 from babelqueue_spark.journal.order import left_to_others
 from babelqueue_spark.journal.segments import SILENT_RECORD, Identities, Segment, encode, folder_of, names_of
-from babelqueue_spark.journal.stores import Survey, open_store
+from babelqueue_spark.storage import Survey, open_store
 
 FORMAT = 2
 _SEEN: set[tuple[str, str]] = set()

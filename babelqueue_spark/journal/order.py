@@ -16,7 +16,7 @@ import json
 
 from babelqueue_spark.errors import JournalError
 from babelqueue_spark.journal.segments import encode, folder_of
-from babelqueue_spark.journal.stores import Store
+from babelqueue_spark.storage import Store
 
 
 def left_to_others(store: Store, batch: int, partition: int, names: list[str]) -> set[str]:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelqueue_spark.journal.stores import Store
+from babelqueue_spark.storage import Store
 
 CLOCK_SKEW = 5.0
 """Seconds by which two processes may differ on the broker's time before a lapsed claim seems a live one;

@@ -13,7 +13,7 @@ import pytest
 
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.bindings.batches import outgoing
-from babelqueue_spark.options import read_options
+from babelqueue_spark.connector.options import read_options
 
 
 class LocalBroker:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
-from typing import TypeVar, get_args
+from typing import get_args
 
 from babelqueue_spark.envelope.strict import is_extra
 from babelqueue_spark.errors import OptionError
@@ -12,25 +11,6 @@ from babelqueue_spark.worker.backoff import Backoff
 from babelqueue_spark.worker.idempotency import IdempotencyStore
 from babelqueue_spark.worker.messages import CAUSATION_META, REPLY_TO_META
 from babelqueue_spark.worker.outcomes import Policy, UnknownUrn
-
-_T = TypeVar("_T")
-
-
-def renamed(name: str, value: _T | None, former: str, given: _T | None) -> _T | None:
-    """The argument's value, which may come under its former name."""
-    if given is None:
-        return value
-    warn(former, name, stacklevel=4)
-    return given
-
-
-def warn(former: str, name: str, *, stacklevel: int = 3) -> None:
-    """Warn of a name that is to go."""
-    warnings.warn(
-        f"{former} of Worker is now {name}; the former name goes with the next release",
-        DeprecationWarning,
-        stacklevel=stacklevel,
-    )
 
 
 def checked_policy(policy: Policy) -> Policy:

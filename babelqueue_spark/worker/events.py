@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from babelqueue_spark.connector.message_log import MessageLog, json_line
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.errors import BabelQueueError
-from babelqueue_spark.message_log import MessageLog, json_line
 from babelqueue_spark.worker.messages import Message
 from babelqueue_spark.worker.outcomes import Outcome, Verdict
 from babelqueue_spark.worker.rows import Rows

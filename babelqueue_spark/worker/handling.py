@@ -17,12 +17,12 @@ from typing import Any, Self
 import pyarrow as pa
 from pyspark import TaskContext
 
-from babelqueue_spark.catalog.registry import Registry
+from babelqueue_spark.connector.message_log import message_log
+from babelqueue_spark.connector.options import Options, resolved_config
+from babelqueue_spark.connector.publishing import publish
+from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.errors import BabelQueueError, BrokerUnreachableError
-from babelqueue_spark.message_log import message_log
-from babelqueue_spark.options import Options, resolved_config
-from babelqueue_spark.publishing import publish
-from babelqueue_spark.rows.ids import IdSource
+from babelqueue_spark.schemas.registry import Registry
 from babelqueue_spark.tracing import Send, Tracing
 from babelqueue_spark.worker.admission import Admission, RecordedAdmission
 from babelqueue_spark.worker.counts import PUBLISHED

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from babelqueue_spark.bindings import OUTGOING, Binding
 from babelqueue_spark.bindings.batches import HEADERS
+from babelqueue_spark.connector.options import Options
+from babelqueue_spark.connector.publishing import publish_parts
+from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows
 from babelqueue_spark.envelope import strip_dead_letter, validate
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.options import Options
-from babelqueue_spark.publishing import publish_parts
-from babelqueue_spark.rows.reading import SCHEMA, to_rows
 from babelqueue_spark.worker.messages import BYPASS_HEADER
 
 _BATCH_BYTES = 64 << 20

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from babelqueue_spark.bindings import OUTGOING
 from babelqueue_spark.errors import JournalError, JournalMissingError
-from babelqueue_spark.journal import open_store
+from babelqueue_spark.storage import open_store
 
 OUTGOING_MESSAGES = pa.schema([("queue", pa.string()), ("dead", pa.bool_()), *OUTGOING])
 """Messages to publish: `OUTGOING`, the queue of each, and whether its dead-letter queue is meant (`dead`)."""

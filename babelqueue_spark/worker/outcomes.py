@@ -11,7 +11,7 @@ from typing import Literal
 import pyarrow as pa
 
 from babelqueue_spark.envelope import Reason
-from babelqueue_spark.hidden import without_hidden
+from babelqueue_spark.errors import without_hidden
 from babelqueue_spark.worker.backoff import Backoff
 from babelqueue_spark.worker.messages import Reject, Retry
 

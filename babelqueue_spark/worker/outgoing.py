@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import OUTGOING, BaseBinding
+from babelqueue_spark.connector.options import Options
+from babelqueue_spark.connector.rows.dead_letters import dead_letter_blocks, dead_letter_queue
+from babelqueue_spark.connector.rows.ids import IdSource
+from babelqueue_spark.connector.rows.size_limits import within_bounds
+from babelqueue_spark.connector.rows.writing import to_messages
 from babelqueue_spark.envelope import META_TYPE, dead_letter, set_attempts
 from babelqueue_spark.errors import BabelQueueError, BrokerError, MessageTooLargeError
-from babelqueue_spark.options import Options
-from babelqueue_spark.rows.dead_letters import dead_letter_blocks, dead_letter_queue
-from babelqueue_spark.rows.ids import IdSource
-from babelqueue_spark.rows.size_limits import within_bounds
-from babelqueue_spark.rows.writing import to_messages
 from babelqueue_spark.worker.deciding import Decisions, Output
 from babelqueue_spark.worker.outbox import OUTGOING_MESSAGES
 from babelqueue_spark.worker.outcomes import Outcome

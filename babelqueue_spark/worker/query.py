@@ -8,9 +8,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from babelqueue_spark.connector.options import resolved_config
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.journal import open_store
-from babelqueue_spark.options import resolved_config
+from babelqueue_spark.storage import open_store
 
 
 def query_id(spark: Any, checkpoint: str | None, journal_config: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from babelqueue_spark.options import read_options
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.worker.moving import Plan, Redriven, Selection, move
 
 _ROW = "redrive_row"

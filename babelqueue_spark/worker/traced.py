@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from babelqueue_spark.bindings import BaseBinding
-from babelqueue_spark.options import Options
+from babelqueue_spark.connector.options import Options
 from babelqueue_spark.tracing import Send, with_traceparents
 from babelqueue_spark.worker.deciding import Output
 from babelqueue_spark.worker.rows import Rows

@@ -13,22 +13,20 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, StructType
 
-from babelqueue_spark.catalog.registry import Registry, registry_of
+from babelqueue_spark.connector.options import journal_config, resolved_config, write_options
+from babelqueue_spark.connector.rows.reading import SCHEMA
 from babelqueue_spark.envelope import SCHEMA_VERSION, Reason
 from babelqueue_spark.envelope.columns import BLANKS
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.functions import decode, violation
-from babelqueue_spark.options import journal_config, resolved_config, write_options
 from babelqueue_spark.packages import require
-from babelqueue_spark.rows.reading import SCHEMA
+from babelqueue_spark.schemas.registry import Registry, registry_of
 from babelqueue_spark.tracing.setting import Source, Tracing
 from babelqueue_spark.worker import observers
 from babelqueue_spark.worker.arguments import (
     checked_context,
     checked_policy,
     checked_timeout,
-    renamed,
-    warn,
 )
 from babelqueue_spark.worker.backoff import Backoff
 from babelqueue_spark.worker.counts import Counts
@@ -111,8 +109,6 @@ class Worker:
         tracing: a function that returns a `TracerProvider` of OpenTelemetry, called once in each process of
             Python; or its name, as `module:function`; or `environment`; None = what the option `tracing`
             says, else no spans.
-        frame_timeout: former name of `dataframe_timeout`, for this release.
-        exchange: former name of `message_log`, for this release.
 
     Raises:
         OptionError: an option or argument is invalid.
@@ -138,11 +134,7 @@ class Worker:
         context: Sequence[str] = (),
         failure_queue: str | None = None,
         tracing: Source | None = None,
-        frame_timeout: float | None = None,
-        exchange: str | None = None,
     ) -> None:
-        dataframe_timeout = renamed("dataframe_timeout", dataframe_timeout, "frame_timeout", frame_timeout)
-        message_log = renamed("message_log", message_log, "exchange", exchange)
         require("a worker", "pandas")  # PySpark's mapInArrow checks for it
         self._journal_config = journal_config(options)
         self._given = {name: options[name] for name in options if not name.lower().startswith("journal.")}
@@ -269,13 +261,6 @@ class Worker:
             return run
 
         return added
-
-    def frame_handler(
-        self, pattern: str, *, data_schema: DataType | str | None = None
-    ) -> Callable[[Handler], Handler]:
-        """Former name of `dataframe_handler`, for this release."""
-        warn("frame_handler", "dataframe_handler")
-        return self.dataframe_handler(pattern, data_schema=data_schema)
 
     # -- batches -----------------------------------------------------------------------------------
 

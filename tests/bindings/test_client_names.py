@@ -9,8 +9,8 @@ from babelqueue_spark.bindings.pulsar.options import PulsarOptions
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 from babelqueue_spark.bindings.servicebus.options import ServiceBusOptions
 from babelqueue_spark.bindings.sqs.options import SqsOptions
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.options import read_options
 from tests.brokers import URLS
 
 KEYS = {"access_key_id": "a", "secret_access_key": "b", "session_token": "c"}

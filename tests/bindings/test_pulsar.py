@@ -23,13 +23,13 @@ from babelqueue_spark.bindings.pulsar.claims import ClaimRepeatedError, Claims
 from babelqueue_spark.bindings.pulsar.client import PulsarClient
 from babelqueue_spark.bindings.pulsar.consumer import BufferedConsumer
 from babelqueue_spark.bindings.pulsar.messages import properties
+from babelqueue_spark.connector.options import read_options
+from babelqueue_spark.connector.source import claiming
+from babelqueue_spark.connector.source.claiming import deliveries_of
+from babelqueue_spark.connector.source.plan import Claim, Share
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.errors import BrokerError, OptionError
 from babelqueue_spark.journal import Journal
-from babelqueue_spark.options import read_options
-from babelqueue_spark.source import claiming
-from babelqueue_spark.source.claiming import deliveries_of
-from babelqueue_spark.source.plan import Claim, Share
 from babelqueue_spark.testing import (
     MIB,
     SECRET,

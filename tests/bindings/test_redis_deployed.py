@@ -19,8 +19,8 @@ from redis import RedisCluster, exceptions
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.redis import RedisBinding
 from babelqueue_spark.bindings.redis.options import RedisOptions
+from babelqueue_spark.connector.options import read_options, write_options
 from babelqueue_spark.errors import BrokerError, BrokerUnreachableError, OptionError
-from babelqueue_spark.options import read_options, write_options
 from babelqueue_spark.testing import SECRET, assert_safe
 from babelqueue_spark.worker import RedisStore
 from tests import streams

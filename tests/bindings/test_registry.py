@@ -22,8 +22,8 @@ from babelqueue_spark.bindings import (
     register,
 )
 from babelqueue_spark.bindings.batches import deliveries
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.errors import BrokerError, OptionError
-from babelqueue_spark.options import read_options
 from babelqueue_spark.testing import outgoing
 
 PACKAGE = """

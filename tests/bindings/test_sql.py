@@ -622,10 +622,3 @@ def test_the_visibility_timeout_is_rounded_up(connect: Connect, clock: Clock) ->
     assert binding.backlog("orders") == 0
     clock.advance(0.1)
     assert binding.backlog("orders") == 1
-
-
-def test_the_former_name_of_an_idempotency_key_still_works(connect: Connect) -> None:
-    binding = connect()
-    with pytest.warns(DeprecationWarning, match="idempotency_key"):
-        assert binding.publish("orders", outgoing([b"x"]), marker="m") == 1
-    assert binding.publish("orders", outgoing([b"x"]), idempotency_key="m") == 0

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from babelqueue_spark.catalog import Catalog
-from babelqueue_spark.catalog.compatibility import breaks
-from babelqueue_spark.catalog.drift import anywhere, unknown_members
-from babelqueue_spark.catalog.inferring import MOST_MEMBERS, Shape
+from babelqueue_spark.schemas.compatibility import breaks
+from babelqueue_spark.schemas.drift import anywhere, unknown_members
+from babelqueue_spark.schemas.inferring import MOST_MEMBERS, Shape
 from tests.catalog.test_verdicts import PAYLOADS
 
 URN = "urn:babel:orders:created"

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from babelqueue_spark.catalog import Catalog
-from babelqueue_spark.catalog.masking import Mask
-from babelqueue_spark.catalog.registry import Registry
-from babelqueue_spark.catalog.sensitive import MARK
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.options import read_options
+from babelqueue_spark.schemas.masking import Mask
+from babelqueue_spark.schemas.registry import Registry
+from babelqueue_spark.schemas.sensitive import MARK
 from babelqueue_spark.worker import Reject, Worker
 from tests.brokers import url_of
 from tests.catalog.registries import MAILS, ORDERS, registry

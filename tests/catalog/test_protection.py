@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from babelqueue_spark import functions as bq
-from babelqueue_spark.catalog.protection import mask, protect, unprotect
-from babelqueue_spark.catalog.registry import Registry
-from babelqueue_spark.catalog.sensitive import MARK, SensitiveFields
 from babelqueue_spark.errors import OptionError
+from babelqueue_spark.schemas.protection import mask, protect, unprotect
+from babelqueue_spark.schemas.registry import Registry
+from babelqueue_spark.schemas.sensitive import MARK, SensitiveFields
 
 KEY = bytes(range(32))
 URN = "urn:babel:orders:created"

@@ -91,6 +91,6 @@ def test_a_reference_to_nothing(tmp_path: Path) -> None:
 
 
 def test_the_registry_imports_neither_spark_nor_a_client() -> None:
-    script = "import sys, babelqueue_spark.catalog.registry; print({'pyspark', 'redis', 'sqlalchemy'} & set(sys.modules))"
+    script = "import sys, babelqueue_spark.schemas.registry; print({'pyspark', 'redis', 'sqlalchemy'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "set()"

@@ -15,9 +15,9 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from babelqueue_spark import functions as bq
 from babelqueue_spark.catalog import Catalog
-from babelqueue_spark.catalog.sensitive import MARK
 from babelqueue_spark.catalog.widening import additions, widened
 from babelqueue_spark.errors import CatalogError, OptionError
+from babelqueue_spark.schemas.sensitive import MARK
 from tests.brokers import url_of
 from tests.catalog.killed_tables import POINTS
 from tests.catalog.registries import MAIL, MAILS, ORDER, ORDERS

@@ -16,7 +16,7 @@ from typing import Any
 import pika
 import pytest
 
-from babelqueue_spark.options import read_options
+from babelqueue_spark.connector.options import read_options
 from tests.brokers import SERVERS, short_claims, url_of
 from tests.streams import envelope, left, publish
 

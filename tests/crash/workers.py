@@ -20,9 +20,9 @@ import sitecustomize
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from babelqueue_spark.bindings import binding_class
+from babelqueue_spark.connector.options import read_options
+from babelqueue_spark.connector.rows.reading import SCHEMA
 from babelqueue_spark.datasource import BabelQueueDataSource
-from babelqueue_spark.options import read_options
-from babelqueue_spark.rows.reading import SCHEMA
 from tests.crash import attempt
 from tests.crash.arrivals import SECONDS, readings_in
 

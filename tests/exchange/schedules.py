@@ -11,10 +11,10 @@ from contextlib import closing
 from multiprocessing import get_context
 from typing import Any
 
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.exchange import Schedule
 from babelqueue_spark.exchange import releasing as releasing_module
 from babelqueue_spark.exchange.table import STORE_ROWS, Job, ScheduleTable
-from babelqueue_spark.options import read_options
 from tests.streams import envelope
 
 POINTS = ["before the claim", "after the claim", "in mid-publish", "after the publish", "after the drop"]

@@ -15,9 +15,9 @@ import pytest
 from babelqueue.codec import EnvelopeCodec
 
 from babelqueue_spark.bindings import OUTGOING
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.errors import OptionError, RequestFailedError, RequestTimeoutError
 from babelqueue_spark.exchange import ask
-from babelqueue_spark.options import read_options
 from babelqueue_spark.testing import eventually
 from babelqueue_spark.worker import Message, Reject, Retry, Worker
 from tests.brokers import url_of

@@ -24,10 +24,10 @@ from sqlalchemy import text
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.bindings.rabbitmq.binding import RabbitBinding
 from babelqueue_spark.bindings.sql import SqlBinding
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.errors import BrokerError, BrokerFullError, BrokerUnreachableError
 from babelqueue_spark.exchange import Outbox
 from babelqueue_spark.exchange import outbox as outbox_module
-from babelqueue_spark.options import read_options
 from babelqueue_spark.testing import eventually, in_processes
 from tests.brokers import url_of
 from tests.exchange.outboxes import columns, made, store, transaction

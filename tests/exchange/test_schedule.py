@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.errors import JobClaimedError, OptionError
 from babelqueue_spark.exchange import Released, Schedule
-from babelqueue_spark.options import read_options
 from tests.exchange.schedules import claim, messages, waiting
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -14,8 +14,8 @@ from pyspark.sql.functions import col, length, lit, struct, when
 from pyspark.sql.types import IntegerType, MapType, StringType
 
 from babelqueue_spark import functions as bq
+from babelqueue_spark.connector.rows.reading import ENVELOPE
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.rows.reading import ENVELOPE
 from tests.envelope.bodies import ENVELOPE as FIELDS
 from tests.envelope.bodies import META, body
 from tests.envelope.test_decode import NASTY

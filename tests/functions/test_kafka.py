@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from babelqueue_spark.connector.rows.reading import SCHEMA
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.rows.reading import SCHEMA
 from babelqueue_spark.spark_kafka import from_kafka, to_kafka
 from tests.streams import envelope
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from babelqueue_spark.catalog.sensitive import MARK
+from babelqueue_spark.schemas.sensitive import MARK
 from tests.catalog.registries import registry
 from tests.jobs.conftest import Run
 from tests.streams import backlog, publish

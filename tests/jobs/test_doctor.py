@@ -13,12 +13,13 @@ import pytest
 from redis import Redis
 
 from babelqueue_spark.bindings import clocks
-from babelqueue_spark.doctor import broker, machine, storage
-from babelqueue_spark.doctor.broker import OWN_QUEUE
-from babelqueue_spark.doctor.findings import Finding, explained, reason_of
-from babelqueue_spark.doctor.requirements import extras, problems
-from babelqueue_spark.journal import Journal, open_store
-from babelqueue_spark.options import read_options
+from babelqueue_spark.connector.options import read_options
+from babelqueue_spark.jobs.checks import broker, machine, storage
+from babelqueue_spark.jobs.checks.broker import OWN_QUEUE
+from babelqueue_spark.jobs.checks.findings import Finding, explained, reason_of
+from babelqueue_spark.jobs.checks.requirements import extras, problems
+from babelqueue_spark.journal import Journal
+from babelqueue_spark.storage import open_store
 from tests.brokers import url_of
 from tests.jobs.conftest import Done, Run
 from tests.programs import without

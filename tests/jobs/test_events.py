@@ -12,9 +12,9 @@ import pytest
 from babelqueue import BabelQueue, is_replay
 from deltalake import DeltaTable
 
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.exchange import EventStore
 from babelqueue_spark.jobs import events
-from babelqueue_spark.options import read_options
 from tests.jobs.conftest import Run
 from tests.streams import backlog, envelope
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from babelqueue_spark.connector.options import read_options
+from babelqueue_spark.connector.source.claiming import deliveries_of
+from babelqueue_spark.connector.source.plan import Claim, Share
 from babelqueue_spark.errors import JournalError
 from babelqueue_spark.journal import Journal
-from babelqueue_spark.options import read_options
-from babelqueue_spark.source.claiming import deliveries_of
-from babelqueue_spark.source.plan import Claim, Share
 from babelqueue_spark.testing import eventually
 from tests.s3 import S3Server
 from tests.streams import backlog, envelope, publish

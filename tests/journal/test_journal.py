@@ -18,15 +18,9 @@ import pytest
 from babelqueue_spark.bindings import DELIVERIES
 from babelqueue_spark.bindings.batches import deliveries
 from babelqueue_spark.errors import JournalError, JournalMissingError, OptionError
-from babelqueue_spark.journal import (
-    AckRecord,
-    Journal,
-    LocalStore,
-    SegmentContent,
-    SegmentState,
-    open_store,
-)
+from babelqueue_spark.journal import AckRecord, Journal, SegmentContent, SegmentState
 from babelqueue_spark.journal.segments import CLOCK_SKEW
+from babelqueue_spark.storage import LocalStore, open_store
 
 NOW = 1_000_000.0
 
@@ -550,13 +544,6 @@ def test_no_error_of_a_store_shows_a_login(secret: str) -> None:
 def test_other_storage_is_refused_with_what_to_use(location: str) -> None:
     with pytest.raises(OptionError, match=r"has the scheme '\w+:'.*use a path, or a URL .* s3://.*mount"):
         open_store(location)
-
-
-def test_the_former_name_of_a_segments_content_works_with_a_warning() -> None:
-    from babelqueue_spark import journal
-
-    with pytest.warns(DeprecationWarning, match="SegmentContent"):
-        assert journal.Holding is SegmentContent
 
 
 def test_a_message_of_several_segments_is_yielded_by_one(journal: Journal) -> None:

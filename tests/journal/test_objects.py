@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.errors import JournalError, JournalMissingError, MissingPackageError, OptionError
-from babelqueue_spark.journal import Journal, Store, open_store
-from babelqueue_spark.options import read_options
+from babelqueue_spark.journal import Journal
+from babelqueue_spark.storage import Store, open_store
 from babelqueue_spark.worker import Worker
 from tests.s3 import S3Server
 
@@ -182,7 +183,7 @@ def test_options_of_a_store_are_refused_for_a_directory() -> None:
 def test_the_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    monkeypatch.delitem(sys.modules, "babelqueue_spark.journal.objects", raising=False)
+    monkeypatch.delitem(sys.modules, "babelqueue_spark.storage.bucket", raising=False)
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(MissingPackageError, match=r"babelqueue-spark\[objectstore\]"):
         open_store("s3://b/x")

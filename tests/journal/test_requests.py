@@ -13,13 +13,14 @@ import pyarrow as pa
 import pytest
 
 from babelqueue_spark.bindings.sql import SqlBinding
+from babelqueue_spark.connector.options import read_options
+from babelqueue_spark.connector.rows.reading import SCHEMA
+from babelqueue_spark.connector.source import claiming
+from babelqueue_spark.connector.source.pace import Pace
+from babelqueue_spark.connector.source.stream import QueueStreamReader
 from babelqueue_spark.errors import JournalError, JournalTakenOverError
-from babelqueue_spark.journal import Journal, open_store
-from babelqueue_spark.options import read_options
-from babelqueue_spark.rows.reading import SCHEMA
-from babelqueue_spark.source import claiming
-from babelqueue_spark.source.pace import Pace
-from babelqueue_spark.source.stream import QueueStreamReader
+from babelqueue_spark.journal import Journal
+from babelqueue_spark.storage import open_store
 from babelqueue_spark.testing import eventually, take
 from tests.s3 import S3Server
 from tests.streams import backlog, envelope, publish
@@ -194,7 +195,7 @@ def test_an_idle_poll_costs_one_request_and_there_are_sixty_a_minute_at_most(
     server: S3Server, query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [started := time.monotonic()]
-    monkeypatch.setattr("babelqueue_spark.source.pace.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("babelqueue_spark.connector.source.pace.time.monotonic", lambda: now[0])
     query.trigger()
     while now[0] < started + 10:
         now[0] += 0.05

@@ -9,7 +9,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
-from babelqueue_spark.live.live import Live
+from babelqueue_spark.jobs.page.live import Live
 from tests.streams import publish
 from tests.worker.queues import order
 from tests.worker.test_redrive import dead

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from babelqueue_spark.jobs.page.queries import JournalWatch, MetricsWatch
 from babelqueue_spark.journal import Journal
-from babelqueue_spark.live.queries import JournalWatch, MetricsWatch
 from tests.live.conftest import Open
 from tests.live.pages import Exporter, running
 from tests.streams import drain, envelope, publish

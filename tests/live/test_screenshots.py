@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from babelqueue_spark.catalog.sensitive import MARK
-from babelqueue_spark.options import read_options
+from babelqueue_spark.connector.options import read_options
+from babelqueue_spark.schemas.sensitive import MARK
 from tests.catalog.registries import registry
 from tests.live.conftest import Open
 from tests.live.pages import Exporter, running

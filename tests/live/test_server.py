@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from babelqueue_spark.catalog.sensitive import MARK
-from babelqueue_spark.live.live import Live
+from babelqueue_spark.jobs.page.live import Live
+from babelqueue_spark.schemas.sensitive import MARK
 from tests.catalog.registries import registry
 from tests.live.pages import put_dead_letters, running
 from tests.streams import backlog, publish

@@ -7,8 +7,8 @@ import pytest
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.sqs import SqsBinding
+from babelqueue_spark.connector.rows.size_limits import within_bounds
 from babelqueue_spark.errors import BrokerError
-from babelqueue_spark.rows.size_limits import within_bounds
 from tests.streams import outgoing
 
 

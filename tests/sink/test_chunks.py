@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from babelqueue_spark.connector.options import Options, write_options
+from babelqueue_spark.connector.rows.ids import IdSource
+from babelqueue_spark.connector.sink import writer
 from babelqueue_spark.errors import BabelQueueError, BrokerError
-from babelqueue_spark.options import Options, write_options
-from babelqueue_spark.rows.ids import IdSource
-from babelqueue_spark.sink import writer
 from tests.streams import backlog
 
 CHUNKS = 3

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from babelqueue_spark.connector.options import write_options
+from babelqueue_spark.connector.rows.ids import IdSource
+from babelqueue_spark.connector.rows.writing import to_messages
 from babelqueue_spark.errors import BabelQueueError
-from babelqueue_spark.options import write_options
-from babelqueue_spark.rows.ids import IdSource
-from babelqueue_spark.rows.writing import to_messages
 
 QUEUES = ["plain", "orders.fifo"]
 

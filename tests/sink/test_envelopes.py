@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN, OUTGOING
+from babelqueue_spark.connector.options import write_options
+from babelqueue_spark.connector.rows.ids import IdSource
+from babelqueue_spark.connector.rows.writing import to_messages
 from babelqueue_spark.envelope import ENVELOPE_SCHEMA, decode
-from babelqueue_spark.options import write_options
-from babelqueue_spark.rows.ids import IdSource
-from babelqueue_spark.rows.writing import to_messages
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 MOMENTS = st.datetimes(datetime(1971, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))

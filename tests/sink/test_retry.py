@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from babelqueue_spark.options import Options, write_options
-from babelqueue_spark.rows.writing import IdSource
-from babelqueue_spark.sink.writer import _publish
+from babelqueue_spark.connector.options import Options, write_options
+from babelqueue_spark.connector.rows.writing import IdSource
+from babelqueue_spark.connector.sink.writer import _publish
 from tests.streams import backlog
 
 ROWS = 25_000

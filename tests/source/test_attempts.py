@@ -10,7 +10,7 @@ from typing import Any
 import pulsar
 import pytest
 
-from babelqueue_spark.options import read_options
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.testing import eventually, take
 from tests.brokers import url_of
 from tests.streams import backlog, drain, envelope, numbers, publish

@@ -20,14 +20,14 @@ from babelqueue_spark.bindings import Binding, BindingConfig
 from babelqueue_spark.bindings.rabbitmq import RabbitBinding
 from babelqueue_spark.bindings.redis import RedisBinding
 from babelqueue_spark.bindings.sql import SqlBinding
+from babelqueue_spark.connector.options import read_options
+from babelqueue_spark.connector.rows.reading import SCHEMA
+from babelqueue_spark.connector.source import claiming
+from babelqueue_spark.connector.source.claiming import deliveries_of
+from babelqueue_spark.connector.source.plan import Claim, Share
+from babelqueue_spark.connector.source.stream import QueueStreamReader
 from babelqueue_spark.errors import JournalError, JournalMissingError
 from babelqueue_spark.journal import Journal, Segment
-from babelqueue_spark.options import read_options
-from babelqueue_spark.rows.reading import SCHEMA
-from babelqueue_spark.source import claiming
-from babelqueue_spark.source.claiming import deliveries_of
-from babelqueue_spark.source.plan import Claim, Share
-from babelqueue_spark.source.stream import QueueStreamReader
 from babelqueue_spark.testing import eventually, take
 from tests.servers.rabbitmq import RabbitServer
 from tests.servers.redis import RedisServer
@@ -445,7 +445,7 @@ def test_a_claim_ends_after_the_fetch_time_or_half_of_its_lease(
     with Leisurely(BindingConfig(url=url, visibility_timeout=options.visibility_timeout)) as binding:
         started = time.monotonic()
         clock = SimpleNamespace(time=time.time, monotonic=lambda: started + binding.seconds)
-        monkeypatch.setattr("babelqueue_spark.source.claiming.time", clock)
+        monkeypatch.setattr("babelqueue_spark.connector.source.claiming.time", clock)
         batches = deliveries_of(claim, options, journal, binding)
     assert sum(batch.num_rows for _, batch in batches) == expected
     assert backlog(url, queue) == 100 - expected

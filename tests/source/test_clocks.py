@@ -18,12 +18,12 @@ from sqlalchemy import create_engine, text
 
 from babelqueue_spark.bindings import Binding, clocks
 from babelqueue_spark.bindings.batches import outgoing
+from babelqueue_spark.connector.options import read_options
+from babelqueue_spark.connector.rows.ids import IdSource
+from babelqueue_spark.connector.rows.reading import SCHEMA
+from babelqueue_spark.connector.rows.writing import to_messages
+from babelqueue_spark.connector.source.stream import QueueStreamReader
 from babelqueue_spark.journal import Journal, Segment
-from babelqueue_spark.options import read_options
-from babelqueue_spark.rows.ids import IdSource
-from babelqueue_spark.rows.reading import SCHEMA
-from babelqueue_spark.rows.writing import to_messages
-from babelqueue_spark.source.stream import QueueStreamReader
 from babelqueue_spark.testing import MIB, eventually, take
 from babelqueue_spark.worker import IdempotencyStore, Record, RedisStore, SqlStore
 from tests.brokers import url_of

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from babelqueue_spark.connector.options import read_options
+from babelqueue_spark.connector.rows.reading import SCHEMA
+from babelqueue_spark.connector.source.stream import QueueStreamReader
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.options import read_options
-from babelqueue_spark.rows.reading import SCHEMA
-from babelqueue_spark.source.stream import QueueStreamReader
 from tests.streams import backlog, envelope, publish
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 
-from babelqueue_spark.options import read_options
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.testing import outgoing
 from tests.bindings.test_kinesis import merge, split
 from tests.servers.aws import AwsServer

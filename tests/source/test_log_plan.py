@@ -11,10 +11,10 @@ import pytest
 from babelqueue_spark.bindings import BINDINGS, Capabilities, DeadLetterStyle, LogBinding
 from babelqueue_spark.bindings.batches import deliveries
 from babelqueue_spark.bindings.registry import Registration
+from babelqueue_spark.connector.options import read_options
+from babelqueue_spark.connector.rows.reading import SCHEMA
+from babelqueue_spark.connector.source.log import LogReader, LogStreamReader
 from babelqueue_spark.errors import DataLossError, LogEndedError
-from babelqueue_spark.options import read_options
-from babelqueue_spark.rows.reading import SCHEMA
-from babelqueue_spark.source.log import LogReader, LogStreamReader
 
 Spans = dict[str, dict[int, tuple[int, int]]]
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from babelqueue_spark.source.offsets import PartitionOffsets
+from babelqueue_spark.connector.source.offsets import PartitionOffsets
 
 OFFSETS = st.builds(
     PartitionOffsets,

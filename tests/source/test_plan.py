@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from babelqueue_spark.options import Options, read_options
-from babelqueue_spark.source.plan import claims, count_tasks, plan_reads, task_bytes
+from babelqueue_spark.connector.options import Options, read_options
+from babelqueue_spark.connector.source.plan import claims, count_tasks, plan_reads, task_bytes
 
 
 def options(**given: Any) -> Options:

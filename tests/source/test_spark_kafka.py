@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from babelqueue_spark.options import read_options
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.testing import joined
 from tests.bindings.kafka_peers import send
 from tests.programs import CONNECT_ON_A_FREE_PORT, run

@@ -34,7 +34,7 @@ def test_without_tracing_nothing_is_imported_and_nothing_is_said(
 
 def test_without_tracing_the_driver_imports_nothing() -> None:
     program = (
-        "import sys, babelqueue_spark.datasource, babelqueue_spark.sink.writer, babelqueue_spark.worker as w\n"
+        "import sys, babelqueue_spark.datasource, babelqueue_spark.connector.sink.writer, babelqueue_spark.worker as w\n"
         "w.Worker({'url': 'sqlite:////srv/q.db'}, journal='/nowhere')\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )

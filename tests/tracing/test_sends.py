@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from babelqueue_spark.options import write_options
-from babelqueue_spark.rows.ids import IdSource
+from babelqueue_spark.connector.options import write_options
+from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.worker.deciding import Output
 from babelqueue_spark.worker.outgoing import encode_outputs
 from babelqueue_spark.worker.traced import by_queue, sends_of

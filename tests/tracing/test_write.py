@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from babelqueue_spark.connector.options import read_options, write_options
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.options import read_options, write_options
 from babelqueue_spark.tracing.contexts import derived
 from babelqueue_spark.worker import Worker
 from tests.tracing.collector import Collector, collector

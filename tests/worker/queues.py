@@ -10,7 +10,7 @@ from typing import Any
 
 from babelqueue.codec import EnvelopeCodec
 
-from babelqueue_spark.options import read_options
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.testing import eventually
 from tests.streams import run, stream
 

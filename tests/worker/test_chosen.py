@@ -10,7 +10,7 @@ import pytest
 
 from babelqueue_spark.bindings import OUTGOING
 from babelqueue_spark.bindings.redis.binding import RedisBinding
-from babelqueue_spark.options import read_options
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.worker.chosen import drop_chosen, names_of, redrive_chosen
 from tests.brokers import url_of
 from tests.streams import publish

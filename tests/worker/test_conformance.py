@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from babelqueue_spark.connector.options import read_options, write_options
 from babelqueue_spark.envelope import strip_dead_letter, validate
-from babelqueue_spark.options import read_options, write_options
 from babelqueue_spark.testing import take
 from babelqueue_spark.worker import Message, Worker
 from babelqueue_spark.worker.rows import VERSION_HEADERS

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from babelqueue_spark.connector.options import write_options
+from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.errors import BabelQueueError
-from babelqueue_spark.options import write_options
-from babelqueue_spark.rows.ids import IdSource
 from babelqueue_spark.worker import IdempotencyStore, Message, Outgoing, Record
 from babelqueue_spark.worker.admission import Admission
 from babelqueue_spark.worker.deciding import Decisions, Output, decide

@@ -80,7 +80,7 @@ def test_without_tiers_no_handler_runs_whose_retries_could_not_be(
 
 
 def records_of(server: KafkaServer, topic: str, count: int) -> list[Any] | None:
-    from babelqueue_spark.options import read_options
+    from babelqueue_spark.connector.options import read_options
 
     with read_options({"url": server.url, "queue": topic}).binding() as binding:
         if sum(batch.num_rows for batch in binding.browse(topic)) < count:

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from babelqueue_spark.bindings import OUTGOING, binding_class
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.errors import BrokerError, OptionError
-from babelqueue_spark.options import read_options
 from babelqueue_spark.testing import eventually, in_processes
 from babelqueue_spark.worker import redrive
 from tests.brokers import short_claims, url_of

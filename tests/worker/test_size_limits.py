@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 import sqlalchemy
 
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.envelope import strip_dead_letter
-from babelqueue_spark.options import read_options
 from babelqueue_spark.testing import eventually
 from babelqueue_spark.worker import Message, Reject, Worker
 from tests.bindings.kafka_peers import records

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from babelqueue_spark.errors import BabelQueueError, MessageTooLargeError, OptionError
-from babelqueue_spark.hidden import hide
+from babelqueue_spark.errors import BabelQueueError, MessageTooLargeError, OptionError, hide
 from babelqueue_spark.worker import Message, Outgoing, Reject, SqlStore, Worker
 from babelqueue_spark.worker.admission import Admission
 from babelqueue_spark.worker.deciding import Decisions, Output, decide

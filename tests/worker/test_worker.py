@@ -20,8 +20,8 @@ from pyspark.errors import StreamingQueryException
 
 import babelqueue_spark.worker
 from babelqueue_spark.bindings import OUTGOING
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.errors import MissingPackageError, OptionError
-from babelqueue_spark.options import read_options
 from babelqueue_spark.worker import Backoff, Counts, Message, Outgoing, Reject, Retry, SqlStore, Worker
 from babelqueue_spark.worker.events import log
 from babelqueue_spark.worker.outcomes import Failure, Outcome, Policy, Verdict
@@ -128,21 +128,6 @@ def test_handlers_that_cannot_be() -> None:
 def test_options_that_cannot_be(options: dict[str, Any], says: str) -> None:
     with pytest.raises(OptionError, match=says):
         Worker({"url": "redis://localhost"}, journal="/nowhere", **options)
-
-
-def test_former_names_warn_and_work(tmp_path: Path) -> None:
-    with pytest.warns(DeprecationWarning, match="frame_timeout of Worker is now dataframe_timeout") as warned:
-        worker = Worker({"url": "redis://localhost"}, journal="/nowhere", frame_timeout=3)
-    assert warned[0].filename == __file__
-    assert worker._dataframe_timeout == 3
-    with pytest.warns(DeprecationWarning, match="exchange of Worker is now message_log"):
-        worker = Worker({"url": "redis://localhost"}, journal="/nowhere", exchange=str(tmp_path))
-    assert worker._message_log == str(tmp_path)
-    with pytest.warns(DeprecationWarning, match="frame_handler of Worker is now dataframe_handler") as warned:
-        worker.frame_handler("urn:a")(print)
-    assert warned[0].filename == __file__
-    with pytest.raises(OptionError, match="has a handler already"):
-        worker.dataframe_handler("urn:a")(print)
 
 
 def test_a_store_whose_client_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

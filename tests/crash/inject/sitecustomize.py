@@ -149,7 +149,7 @@ def arm() -> None:
 
 
 def _arm_logs() -> None:
-    from babelqueue_spark.source import log
+    from babelqueue_spark.connector.source import log
 
     _know_the_queue(log.LogStreamReader, lambda partition: partition.queue)
     before(log._Log, "_batches", "before the read")
@@ -158,8 +158,8 @@ def _arm_logs() -> None:
 
 
 def _arm_queues(bindings: Iterable[Any]) -> None:
+    from babelqueue_spark.connector.source import claiming, stream
     from babelqueue_spark.journal import Segment
-    from babelqueue_spark.source import claiming, stream
 
     _know_the_queue(stream.QueueStreamReader, lambda claim: claim.shares[0].queue)
     before(claiming, "_take", "before the claim")

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def _arm() -> None:
-    from babelqueue_spark.sink import writer
+    from babelqueue_spark.connector.sink import writer
 
     send = writer._send
 

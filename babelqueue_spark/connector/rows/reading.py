@@ -1,0 +1,192 @@
+"""The columns of a read, and how deliveries are turned into them."""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from babelqueue_spark.bindings import BaseBinding
+from babelqueue_spark.envelope import Reason, decode
+from babelqueue_spark.envelope.typed import typed
+from babelqueue_spark.errors import OptionError
+from babelqueue_spark.schemas.registry import Registry
+
+_STRINGS = MapType(StringType(), StringType())
+
+
+def _struct(**fields: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in fields.items()])
+
+
+SCHEMA = _struct(
+    job=StringType(),
+    trace_id=StringType(),
+    data=StringType(),
+    meta=_struct(
+        id=StringType(),
+        queue=StringType(),
+        lang=StringType(),
+        schema_version=IntegerType(),
+        created_at=TimestampType(),
+        extra=_STRINGS,
+    ),
+    attempts=IntegerType(),
+    dead_letter=_struct(
+        reason=StringType(),
+        error=StringType(),
+        exception=StringType(),
+        failed_at=TimestampType(),
+        original_queue=StringType(),
+        attempts=IntegerType(),
+        lang=StringType(),
+    ),
+    error=StringType(),
+    queue=StringType(),
+    headers=_STRINGS,
+    delivery=_struct(
+        id=StringType(),
+        count=IntegerType(),
+        redelivered=BooleanType(),
+        enqueued_at=TimestampType(),
+        key=StringType(),
+    ),
+    body=BinaryType(),
+)
+"""The columns of a read; `.schema(…)` may ask for some of them, and for a typed `data`."""
+
+# PySpark 4.1 has no time zone here: it takes UTC.
+_IN_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+ENVELOPE = StructType(SCHEMA.fields[: SCHEMA.fieldNames().index("error") + 1])
+"""The columns of a read that come from the body."""
+
+VIOLATION = StructField("violation", StringType())
+"""The column that a read with a catalog has beside `error`: what is wrong with the payload, or null."""
+
+_DELIVERY_FIELDS = ("id", "count", "redelivered", "enqueued_at", "key")
+
+
+def schema_of_read(catalog: Registry | None) -> StructType:
+    """The columns of a read with or without a catalog."""
+    if catalog is None:
+        return SCHEMA
+    beside = SCHEMA.fieldNames().index("error") + 1
+    return StructType([*SCHEMA.fields[:beside], VIOLATION, *SCHEMA.fields[beside:]])
+
+
+def check_schema(wanted: StructType, catalog: Registry | None = None) -> None:
+    """Raise `OptionError` unless `wanted` is a subset of `schema_of_read`, with any type for `data`."""
+    known = {field.name: field.dataType for field in schema_of_read(catalog)}
+    for field in wanted:
+        if field.name not in known:
+            raise OptionError(
+                f"schema asks for a column '{field.name}', but a queue gives {', '.join(known)}: "
+                "fields of the payload belong into a typed data column, 'data STRUCT<…>'"
+            )
+        if field.name != "data" and field.dataType != known[field.name]:
+            raise OptionError(
+                f"schema asks for '{field.name}' as {field.dataType.simpleString()}, "
+                f"but it is {known[field.name].simpleString()}: only 'data' can be typed"
+            )
+        if field.name == "data":
+            check_data(field.dataType)
+
+
+def check_data(wanted: DataType) -> None:
+    """Raise `OptionError` for a type of `data` that JSON cannot have: a map whose keys are not strings."""
+    if isinstance(wanted, MapType):
+        if not isinstance(wanted.keyType, StringType):
+            raise OptionError(
+                f"'data' is wanted with {wanted.simpleString()}, but the keys of JSON are strings: "
+                "use MAP<STRING, …>"
+            )
+        check_data(wanted.valueType)
+    elif isinstance(wanted, ArrayType):
+        check_data(wanted.elementType)
+    elif isinstance(wanted, StructType):
+        for field in wanted:
+            check_data(field.dataType)
+
+
+def to_rows(
+    deliveries: pa.RecordBatch,
+    queue: str | pa.Array,
+    binding: BaseBinding,
+    wanted: StructType,
+    allow_list_data: bool,
+    catalog: Registry | None = None,
+) -> pa.RecordBatch:
+    """Turn deliveries into the wanted columns, one row each, in Spark's Arrow types.
+
+    Args:
+        deliveries: a `DELIVERIES` batch.
+        queue: the queue it was read from, or that of each row.
+        binding: gives the rule for attempts; it is not connected here.
+        wanted: a schema that passed `check_schema`.
+        allow_list_data: read PHP's `"data":[]` as an empty object.
+        catalog: judges the payloads of valid envelopes.
+    """
+    schema = pa.schema(arrow_fields(wanted))
+    if catalog is None:
+        envelope = envelope_columns(deliveries.column("body"), wanted, allow_list_data)
+    else:
+        envelope = judged_columns(deliveries.column("body"), wanted, allow_list_data, catalog)
+    arrays = []
+    for field in schema:
+        if field.name == "queue":
+            array = pa.repeat(pa.scalar(queue), deliveries.num_rows) if isinstance(queue, str) else queue
+        elif field.name == "delivery":
+            array = pa.StructArray.from_arrays(
+                [deliveries.column(name) for name in _DELIVERY_FIELDS], fields=list(field.type)
+            )
+        elif field.name in ("headers", "body"):
+            array = deliveries.column(field.name)
+        elif field.name == "attempts":
+            array = binding.attempts(envelope["attempts"], deliveries)
+        else:
+            array = envelope[field.name]
+        arrays.append(array if array.type == field.type else array.cast(field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def envelope_columns(bodies: pa.Array, wanted: StructType, allow_list_data: bool) -> dict[str, pa.Array]:
+    """Decode the columns of the envelope; `data` gets its wanted type if that is not text."""
+    types = {field.name: field.type for field in arrow_fields(wanted)}
+    data_type = types.get("data", pa.string())
+    envelope = decode(bodies, allow_list_data=allow_list_data, data_type=data_type)
+    return dict(zip(envelope.schema.names, envelope.columns, strict=True))
+
+
+def judged_columns(
+    bodies: pa.Array, wanted: StructType, allow_list_data: bool, catalog: Registry
+) -> dict[str, pa.Array]:
+    """Decode as `envelope_columns` does, with `violation`; a payload that has one has an `error` too."""
+    columns = envelope_columns(bodies, SCHEMA, allow_list_data)
+    accepted = pc.if_else(columns["error"].is_null(), columns["job"], None)
+    columns["violation"] = catalog.violations(accepted, columns["data"])
+    refused = columns["violation"].is_valid()
+    columns["error"] = pc.if_else(refused, str(Reason.INVALID_PAYLOAD), columns["error"])
+    types = {field.name: field.type for field in arrow_fields(wanted)}
+    if types.get("data", pa.string()) != pa.string():
+        columns["data"] = typed(columns["data"], types["data"])
+    return columns
+
+
+def arrow_fields(wanted: StructType) -> list[pa.Field]:
+    """Return the columns in Spark's Arrow types, times in UTC."""
+    return list(to_arrow_schema(wanted, **_IN_UTC))

@@ -1,0 +1,197 @@
+"""Turn rows of a DataFrame into envelopes ready to publish."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from babelqueue_spark.bindings import OUTGOING, BaseBinding
+from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN
+from babelqueue_spark.bindings.options import seconds
+from babelqueue_spark.connector.options import Options
+from babelqueue_spark.connector.rows.bodies import (
+    blocks_of,
+    bodies_and_envelopes,
+    child_of,
+    column_of,
+    moments_of,
+    not_empty,
+    received_of,
+    texts_of,
+)
+from babelqueue_spark.connector.rows.dead_letters import dead_letter_queue
+from babelqueue_spark.connector.rows.ids import IdSource
+from babelqueue_spark.connector.rows.size_limits import within_bounds
+from babelqueue_spark.envelope import decode
+from babelqueue_spark.errors import BabelQueueError, InvalidPayloadError
+from babelqueue_spark.schemas.registry import Registry
+
+COLUMNS = (
+    "job", "urn", "data", "trace_id", "queue", "attempts", "headers", "meta", "key", "delay", "deliver_at",
+    "dead_letter", "body", "error", "violation", "delivery",
+)  # fmt: skip
+"""Columns a write takes. `error`, `violation` and `delivery` come from a read and are not written."""
+
+
+def to_messages(
+    rows: pa.RecordBatch, first_row: int, ids: IdSource, options: Options, binding: BaseBinding
+) -> dict[str, pa.RecordBatch]:
+    """Encode rows as envelopes, by physical queue, in the order of the rows.
+
+    Args:
+        rows: columns out of `COLUMNS`; at least job (or urn) and data, or body with dead_letter.
+        first_row: number of the first row within its task.
+        ids: source of missing ids.
+        options: default queue, and where dead letters go.
+        binding: its capabilities bound what headers, keys and delays may hold.
+
+    Returns:
+        queue → `OUTGOING` batch, with the column `ENVELOPE_COLUMN` where all bodies were made here.
+
+    Raises:
+        BabelQueueError: a row lacks what it needs, or the broker cannot carry it; names the row.
+    """
+    blocks = blocks_of(rows)
+    queues = _queues(rows, blocks, options)
+    found, envelopes = bodies_and_envelopes(rows, blocks, queues, first_row, ids)
+    if options.catalog is not None:
+        _check_payloads(found, blocks.is_null(), options.catalog, first_row)
+    targets = _targets(queues, blocks, options, binding)
+    delays = _delays(rows, binding)
+    _check_delays(delays, targets, binding)
+    outgoing = pa.RecordBatch.from_arrays(
+        [found, _headers(rows, binding), _keys(rows, binding), delays], schema=OUTGOING
+    )
+    if envelopes is not None:
+        outgoing = outgoing.append_column(ENVELOPE_COLUMN, envelopes)
+    if "body" in rows.schema.names:
+        received = pc.if_else(blocks.is_valid(), received_of(rows), None)
+        outgoing = within_bounds(outgoing, received, targets.to_pylist(), binding)
+    names = targets.unique().to_pylist()
+    if len(names) == 1:
+        return {names[0]: outgoing}
+    return {name: outgoing.filter(pc.equal(targets, name)) for name in names}
+
+
+def _check_payloads(
+    bodies: pa.BinaryArray, judged: pa.BooleanArray, catalog: Registry, first_row: int
+) -> None:
+    """Raise for the first payload that has a violation; dead letters have theirs already."""
+    envelopes = decode(bodies)
+    jobs = pc.if_else(judged, envelopes.column("job"), None)
+    violations = catalog.violations(jobs, envelopes.column("data"))
+    if violations.null_count < len(violations):
+        row = pc.index(violations.is_valid(), True).as_py()
+        raise InvalidPayloadError(
+            f"row {first_row + row} has a payload that the catalog refuses: {jobs[row]}: {violations[row]}"
+        )
+
+
+# -- queues ------------------------------------------------------------------------------------------
+
+
+def _queues(rows: pa.RecordBatch, blocks: pa.Array, options: Options) -> pa.StringArray:
+    default = options.queue[0] if options.queue else None
+    queues = pc.coalesce(
+        not_empty(child_of(blocks, "original_queue", pa.string())),
+        not_empty(texts_of(rows, "queue")),
+        not_empty(pa.scalar(default, pa.string())),
+    )
+    if queues.null_count:
+        row = pc.index(queues.is_null(), True).as_py()
+        raise BabelQueueError(f"row {row} names no queue: set option 'queue', or fill the column 'queue'")
+    return queues
+
+
+def _targets(
+    queues: pa.StringArray, blocks: pa.Array, options: Options, binding: BaseBinding
+) -> pa.StringArray:
+    """The queue that each row goes to: its own, or that one's dead-letter queue."""
+    own = queues.dictionary_encode()
+    dead = [dead_letter_queue(queue, options, binding) for queue in own.dictionary.to_pylist()]
+    return pc.if_else(blocks.is_valid(), pa.array(dead, pa.string()).take(own.indices), queues)
+
+
+# -- headers, keys, delays -------------------------------------------------------------------------------
+
+
+def _headers(rows: pa.RecordBatch, binding: BaseBinding) -> pa.MapArray:
+    kind = OUTGOING.field("headers").type
+    column = column_of(rows, "headers")
+    if column is None:
+        return pa.nulls(rows.num_rows, kind)
+    if not binding.capabilities.headers and any(column.to_pylist()):
+        raise BabelQueueError(f"broker '{binding.name}' keeps no headers: drop the column 'headers'")
+    return column.cast(kind)
+
+
+def _keys(rows: pa.RecordBatch, binding: BaseBinding) -> pa.StringArray:
+    keys = texts_of(rows, "key")
+    if not binding.capabilities.keys and keys.null_count < len(keys):
+        raise BabelQueueError(f"broker '{binding.name}' keeps no keys: drop the column 'key'")
+    return keys
+
+
+def _delays(rows: pa.RecordBatch, binding: BaseBinding) -> pa.Int64Array:
+    """Milliseconds from now, out of `delay` (seconds, an interval, or text) or `deliver_at`."""
+    delays = _relative(column_of(rows, "delay"), rows.num_rows)
+    moments = column_of(rows, "deliver_at")
+    if moments is not None:
+        now = pa.scalar(int(binding.now() * 1_000_000), pa.int64())
+        ahead = pc.subtract(moments_of(moments).cast(pa.int64()), now)
+        delays = pc.coalesce(delays, pc.divide(pc.max_element_wise(ahead, 0), 1000))
+    return delays
+
+
+def _check_delays(delays: pa.Int64Array, targets: pa.StringArray, binding: BaseBinding) -> None:
+    """Raise `BabelQueueError` for a delay that is longer than its queue allows."""
+    if delays.null_count == len(delays):
+        return
+    wanted = pa.table({"queue": targets, "delay": delays}).group_by("queue").aggregate([("delay", "max")])
+    for row in wanted.to_pylist():
+        queue, longest = row["queue"], row["delay_max"]
+        allowed = binding.longest_delay(queue)
+        if allowed is not None and longest is not None and longest > allowed:
+            raise BabelQueueError(
+                f"broker '{binding.name}' delays a message by {allowed / 1000:g} s at most in '{queue}', "
+                f"but a row asks for {longest / 1000:g} s"
+            )
+
+
+def _relative(column: pa.Array | None, count: int) -> pa.Int64Array:
+    if column is None:
+        return pa.nulls(count, pa.int64())
+    if (
+        pa.types.is_floating(column.type)
+        or pa.types.is_integer(column.type)
+        or pa.types.is_decimal(column.type)
+    ):
+        seconds_of = column.cast(pa.float64())
+        _check_seconds(seconds_of)
+        return pc.multiply(seconds_of, 1000.0).cast(pa.int64(), safe=False)
+    return pa.array([_milliseconds(value, row) for row, value in enumerate(column.to_pylist())], pa.int64())
+
+
+def _check_seconds(delays: pa.DoubleArray, first_row: int = 0) -> None:
+    valid = pc.and_(pc.is_finite(delays), pc.greater_equal(delays, 0))
+    row = pc.index(valid, False).as_py()
+    if row >= 0:
+        raise BabelQueueError(
+            f"row {first_row + row} has the delay '{delays[row].as_py():g}', but a delay is a number of "
+            "seconds, 0 or more"
+        )
+
+
+def _milliseconds(value: Any, row: int) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, timedelta):
+        _check_seconds(pa.array([value.total_seconds()]), row)
+        return int(value.total_seconds() * 1000)
+    try:
+        return int(seconds(str(value)) * 1000)
+    except ValueError as error:
+        raise BabelQueueError(f"row {row} has the delay '{value}', but a delay is {error}") from None

@@ -1,0 +1,178 @@
+"""The batch and stream writers: each task publishes its rows in chunks; a repeated task makes the same."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from babelqueue_spark.bindings import BaseBinding
+from babelqueue_spark.connector.message_log import MessageLog, message_log
+from babelqueue_spark.connector.options import Options
+from babelqueue_spark.connector.publishing import in_chunks, publish_parts
+from babelqueue_spark.connector.rows.ids import IdSource
+from babelqueue_spark.connector.rows.writing import COLUMNS, to_messages
+from babelqueue_spark.connector.sink.checking import checked_first
+from babelqueue_spark.envelope.scan import octets_of
+from babelqueue_spark.errors import OptionError
+from babelqueue_spark.tracing import with_traceparents
+
+if TYPE_CHECKING:
+    from babelqueue_spark.tracing.spans import Spans
+
+_QUERY = "sql.streaming.queryId"
+
+
+@dataclass
+class Published(WriterCommitMessage):
+    """How many messages one task put on the queues, without those that a former attempt had published."""
+
+    messages: int
+
+
+class QueueStreamWriter(DataSourceStreamArrowWriter):
+    """Publishes micro-batches; a replay has the same ids, and is dropped where the broker can do that."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        if options.txn_version is not None:
+            raise OptionError("options 'txnAppId' and 'txnVersion' are for df.write: a stream has its own")
+        check_columns(schema)
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+        """Publish the rows of one partition; returns when the broker has confirmed them."""
+        context = _task()
+        writer = f"{context.getLocalProperty(_QUERY)} {context.partitionId()}"
+        stamp = IdSource(f"{_streaming(context)} {context.partitionId()}", writer)
+        return Published(_publish(iterator, stamp, self._options))
+
+
+class QueueWriter(DataSourceArrowWriter):
+    """Publishes a DataFrame; a replay in foreachBatch, or of the same `txnVersion`, has the same ids."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise OptionError("a queue cannot be overwritten: use .mode('append')")
+        check_columns(schema)
+        self._options = options
+        self._run = uuid.uuid4().hex
+        app, version = options.txn_app_id, options.txn_version
+        self._transaction = None if version is None else f"{app} {version}"
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+        """Publish the rows of one partition; returns when the broker has confirmed them."""
+        context = _task()
+        repeatable = self._transaction or _streaming(context)
+        stamp = IdSource(f"{repeatable or self._run} {context.partitionId()}")
+        return Published(_publish(iterator, stamp, self._options, ids_by_content=repeatable is not None))
+
+
+def check_columns(schema: StructType) -> None:
+    """Raise `OptionError` unless the columns can be written."""
+    names = schema.fieldNames()
+    for name in names:
+        if name not in COLUMNS:
+            nearest = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.6)
+            hint = f"did you mean '{nearest[0]}'?" if nearest else f"a write takes {', '.join(COLUMNS)}"
+            raise OptionError(f"column '{name}' cannot be written: {hint} (the payload belongs into 'data')")
+    if not {"job", "urn"} & set(names) and "dead_letter" not in names:
+        raise OptionError("a write needs a column 'job' (or 'urn'): the URN of the message")
+    if "data" not in names and "dead_letter" not in names:
+        raise OptionError("a write needs a column 'data': JSON text, a struct or a map")
+
+
+def _publish(
+    batches: Iterator[pa.RecordBatch], stamp: IdSource, options: Options, *, ids_by_content: bool = False
+) -> int:
+    """Publish rows in chunks, in order; each is encoded while the one before is on its way.
+
+    Nothing is published after an error. What was encoded by then is dropped.
+    """
+    published = row = 0
+    sent: Future[int] | None = None
+    # The binding that publishes is busy while another answers what the next rows may hold.
+    name = f"published-{hashlib.blake2b(stamp.text.encode(), digest_size=16).hexdigest()}"
+    spans = None if options.tracing is None else options.tracing.spans(options.broker)
+    with (
+        spans or nullcontext(),
+        options.binding() as binding,
+        options.binding() as asked,
+        message_log(options.message_log, name, binding, options.catalog) as lines,
+        ThreadPoolExecutor(1, "publish") as thread,
+        ExitStack() as stack,
+    ):
+        if options.catalog is not None:
+            batches = stack.enter_context(
+                checked_first(batches, lambda rows, row: to_messages(rows, row, stamp, options, asked))
+            )
+        for chunk in in_chunks(batches, binding):
+            of_content = IdSource(f"{stamp.text} {_fingerprint(chunk)}", stamp.writer)
+            ids = of_content if ids_by_content else stamp
+            encoded = to_messages(chunk, row, ids, options, asked)
+            published += sent.result() if sent else 0
+            sent = thread.submit(_send, binding, encoded, of_content, row, lines, spans)
+            row += chunk.num_rows
+        return published + (sent.result() if sent else 0)
+
+
+def _send(
+    binding: BaseBinding,
+    encoded: dict[str, pa.RecordBatch],
+    keys: IdSource,
+    first_row: int,
+    lines: MessageLog,
+    spans: Spans | None,
+) -> int:
+    total = 0
+    for queue, messages in encoded.items():
+        sending: AbstractContextManager[None] = nullcontext()
+        if spans is not None:
+            messages, sends = with_traceparents(messages, queue, headers=binding.capabilities.headers)
+            sending = spans.sending(sends)
+        with sending:
+            for rows, published in publish_parts(binding, queue, messages, keys=keys, first_row=first_row):
+                if published:
+                    lines.write_all("published", messages.slice(rows.start, len(rows)), queue)
+                total += published
+    return total
+
+
+def _fingerprint(chunk: pa.RecordBatch) -> str:
+    """Digest the rows as given: an idempotency key must never stand for other rows than its own."""
+    digest = hashlib.blake2b(f"{chunk.num_rows} {chunk.schema}".encode(), digest_size=16)
+    for column in chunk.columns:
+        if pa.types.is_string(column.type) and not column.null_count:
+            octets, bounds = octets_of(column)
+            digest.update(np.diff(bounds).tobytes())
+            digest.update(octets[bounds[0] : bounds[-1]].data)
+        else:
+            digest.update(repr(column.to_pylist()).encode())
+    return digest.hexdigest()
+
+
+def _task() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "a writer runs inside a Spark task"
+    return context
+
+
+def _streaming(context: TaskContext) -> str | None:
+    """Name query and batch of the micro-batch this task belongs to; None outside of one."""
+    query = context.getLocalProperty(_QUERY)
+    batch = context.getLocalProperty("streaming.sql.batchId")
+    return f"{query} {batch}" if query and batch else None

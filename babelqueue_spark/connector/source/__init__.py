@@ -1,0 +1,1 @@
+"""Reading queues and logs: the stream readers and the browsing reader."""

@@ -1,0 +1,53 @@
+"""The batch reader: browses queues, and consumes nothing."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from babelqueue_spark.bindings import binding_class
+from babelqueue_spark.connector.message_log import message_log
+from babelqueue_spark.connector.options import Options
+from babelqueue_spark.connector.rows.reading import to_rows
+from babelqueue_spark.connector.source.plan import QueueShare, check_no_offsets
+from babelqueue_spark.errors import OptionError
+
+
+class QueueReader(DataSourceReader):
+    """Reads each queue in one partition, so that its order is kept."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        if binding_class(options.broker).capabilities.browse == "none":
+            raise OptionError(
+                f"broker '{options.broker}' cannot be read without consuming: use spark.readStream"
+            )
+        check_no_offsets(options)
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Make a partition for each queue named."""
+        return [QueueShare(queue) for queue in self._options.queue]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the messages that are ready in one queue now."""
+        assert isinstance(partition, QueueShare)
+        name = f"browsed-{uuid.uuid4().hex}"
+        with (
+            self._options.binding() as binding,
+            message_log(self._options.message_log, name, binding, self._options.catalog) as lines,
+        ):
+            for batch in binding.browse(partition.queue):
+                lines.write_all("browsed", batch, partition.queue)
+                yield to_rows(
+                    batch,
+                    partition.queue,
+                    binding,
+                    self._schema,
+                    self._options.allow_empty_list_data,
+                    self._options.catalog,
+                )

@@ -1,0 +1,290 @@
+"""The stream reader of queues: the driver plans batches, executors read them through the journal."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from babelqueue_spark.bindings import Binding
+from babelqueue_spark.connector.message_log import message_log
+from babelqueue_spark.connector.options import Options
+from babelqueue_spark.connector.rows.reading import to_rows
+from babelqueue_spark.connector.source.claiming import deliveries_of
+from babelqueue_spark.connector.source.drain import Drain
+from babelqueue_spark.connector.source.pace import Pace
+from babelqueue_spark.connector.source.plan import (
+    Claim,
+    budget_of,
+    check_no_offsets,
+    claims,
+    count_tasks,
+    offset,
+    plan_reads,
+    task_bytes,
+)
+from babelqueue_spark.connector.source.spark_versions import (
+    SupportsTriggerAvailableNow,
+    is_unlimited,
+    max_rows,
+)
+from babelqueue_spark.errors import DataLossError, OptionError
+from babelqueue_spark.journal import FromQueue
+
+logger = logging.getLogger(__name__)
+
+_ROWS_PER_BATCH = 10_000
+
+
+class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads queues as a stream of journalled batches.
+
+    One instance plans on the driver (`initialOffset`, `latestOffset`, `partitions`, `commit`), pickled
+    copies read on executors (`read`). The driver's instance owns the journal from its first plan on.
+    """
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        if options.journal_location is None:
+            raise OptionError(
+                "option 'journalLocation' is required for streaming reads: a directory or object store "
+                "that driver and executors share, one for each query"
+            )
+        check_no_offsets(options)
+        self._options = options
+        self._schema = schema
+        self._planner: _Planner | None = None
+
+    @property
+    def _planning(self) -> _Planner:
+        if self._planner is None:
+            self._planner = _Planner(self._options)
+        return self._planner
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return the last batch that Spark has finished, as the journal knows it."""
+        return self._planning.initial_offset()
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
+        """Plan the next batch; return `start` if the queues are empty.
+
+        Spark 4.2 passes `start` and `limit`, 4.1 neither.
+        """
+        return self._planning.latest_offset(start, unlimited=is_unlimited(limit))
+
+    def getDefaultReadLimit(self) -> Any:
+        """Limit a batch to `maxMessagesPerTrigger`."""
+        return max_rows(self._options.max_messages)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Stop the query after as many messages as are there now."""
+        self._planning.start_draining()
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """Report the backlog at the last poll, and what the journal has counted, for the query progress."""
+        return self._planning.report()
+
+    def partitions(self, start: Any, end: Any) -> Sequence[InputPartition]:
+        """Divide the batches after `start` up to `end` into claims; a replay makes the same ones."""
+        return self._planning.partitions(start, end)
+
+    def commit(self, end: Any) -> None:
+        """Record that Spark has finished everything up to `end`; its segments may be deleted."""
+        self._planning.commit(end)
+
+    def stop(self) -> None:
+        """Close the driver's connection; nothing depends on it being called."""
+        if self._planner is not None:
+            self._planner.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Claim, journal, acknowledge and yield; a replay yields what the journal holds."""
+        assert isinstance(partition, Claim)
+        journal = self._options.journal()
+        name = f"taken-{partition.journal}-{partition.batch}-{partition.index}"
+        with (
+            self._options.queue_binding() as binding,
+            message_log(self._options.message_log, name, binding, self._options.catalog) as lines,
+        ):
+            for queues, batch in _in_rows(deliveries_of(partition, self._options, journal, binding)):
+                lines.write_all("taken", batch, queues)
+                yield to_rows(
+                    batch,
+                    queues,
+                    binding,
+                    self._schema,
+                    self._options.allow_empty_list_data,
+                    self._options.catalog,
+                )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_planner": None}
+
+
+class _Planner:
+    """The driver's side: owns the journal, commits what Spark proves finished, and numbers the batches."""
+
+    def __init__(self, options: Options) -> None:
+        self.backlog: dict[str, int] = dict.fromkeys(options.queue, 0)
+        self._options = options
+        self._binding: Binding = options.queue_binding()
+        self._check_claimable()
+        self._journal = options.journal(self._binding.now)
+        self._owner = False
+        self._end: dict[str, Any] | None = None
+        self._new: dict[str, Any] | None = None  # a plan that nobody but this query can have made
+        self._first_plan = True
+        self._drain = Drain(self._journal)
+        self._pace = Pace()
+
+    def close(self) -> None:
+        self._binding.close()
+
+    def _check_claimable(self) -> None:
+        for queue in self._options.queue:
+            if not self._binding.claimable(queue):
+                raise OptionError(
+                    f"option 'queue': '{queue}' cannot be read as a stream, since its messages cannot be "
+                    "claimed: read it with spark.read"
+                )
+
+    def initial_offset(self) -> dict[str, Any]:
+        return offset(self._journal.id, self._journal.state().committed)
+
+    def start_draining(self) -> None:
+        self._poll()
+        self._drain.start(self.backlog)
+
+    def latest_offset(self, start: dict[str, Any] | None, *, unlimited: bool) -> dict[str, Any]:
+        self._own()
+        known = start or self._end or self._last_planned()
+        if not self._drain.active and self._pace.resting():
+            return known
+        seen = self._journal.check_owner()
+        known = self._not_cleaned(known)
+        self._drain.finished(known)
+        if start is not None or self._end is not None:  # by asking what follows, Spark proves it finished
+            self._journal.commit(int(known["batch"]), self._options.journal_retention, seen)
+        batch = int(known["batch"]) + 1
+        planned = self._journal.plan(batch, seen) or self._plan_next(batch, unlimited=unlimited)
+        self._pace.polled(idle=planned is None)
+        return planned or known
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Claim]:
+        self._own()
+        self._end = end
+        new, self._new = self._new, None
+        if end == new and int(start["batch"]) + 1 == int(end["batch"]):
+            state = self._journal.state()
+            settled = state.committed == int(start["batch"]) and not state.unacknowledged
+            return claims(end, state.committed, end["planned_at"] if settled else None)
+        self._journal.check_owner()
+        found: list[Claim] = []
+        state = self._journal.state()
+        for batch in range(int(start["batch"]) + 1, int(end["batch"]) + 1):
+            plan = self._journal.plan(batch)
+            if plan is None or batch <= state.cleaned or end["journal"] != self._journal.id:
+                self._report_data_loss(batch)
+                continue
+            found.extend(claims(plan, state.committed))
+        return found
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._own()
+        if int(end["batch"]) > self._journal.state().committed:
+            seen = self._journal.check_owner()
+            self._journal.commit(int(end["batch"]), self._options.journal_retention, seen)
+
+    def report(self) -> dict[str, Any]:
+        return {
+            "backlog": self.backlog,
+            "total": sum(self.backlog.values()),
+            "tally": asdict(self._journal.tally),
+        }
+
+    # -- ownership, and what is proved ---------------------------------------------------------------
+
+    def _own(self) -> None:
+        if not self._owner:
+            _ = self._journal.id
+            self._journal.take_over()
+            self._owner = True
+
+    def _last_planned(self) -> dict[str, Any]:
+        last = self._journal.last_planned()
+        return self._journal.plan(last) or offset(self._journal.id, last)
+
+    def _not_cleaned(self, start: dict[str, Any]) -> dict[str, Any]:
+        """Return `start`, or the last cleaned batch if the checkpoint is older than that."""
+        cleaned = self._journal.state().cleaned
+        if start["journal"] == self._journal.id and int(start["batch"]) >= cleaned:
+            return start
+        self._report_data_loss(int(start["batch"]) + 1)
+        return offset(self._journal.id, max(cleaned, int(start["batch"])))
+
+    def _report_data_loss(self, batch: int) -> None:
+        message = (
+            f"batch {batch} of the checkpoint is not in the journal {self._journal.location}: "
+            "it was cleaned, or the journal was replaced, and its messages cannot be read again"
+        )
+        if self._options.fail_on_data_loss:
+            raise DataLossError(
+                f"{message}. Start from a fresh checkpoint to read what the journal still holds, "
+                "or set failOnDataLoss to false to go on without them"
+            )
+        logger.warning("%s; going on, because failOnDataLoss is false", message)
+
+    # -- the next batch ------------------------------------------------------------------------------
+
+    def _poll(self) -> None:
+        self.backlog = {queue: self._binding.backlog(queue) for queue in self._options.queue}
+
+    def _plan_next(self, batch: int, *, unlimited: bool) -> dict[str, Any] | None:
+        """Plan what the queues have now; None if they are empty."""
+        self._poll()
+        unlimited = unlimited and not self._drain.active
+        budget = budget_of(self._options, first=self._first_plan, unlimited=unlimited)
+        reads = plan_reads(self._drain.capped(self.backlog), self._options, budget, batch)
+        if not reads:
+            return None
+        self._first_plan = False
+        self._drain.planned(batch)
+        plan = offset(
+            self._journal.id,
+            batch,
+            reads=reads,
+            tasks=count_tasks(reads, self._options, budget),
+            task_bytes=task_bytes(self._options, budget),
+            backlog=dict(self.backlog),
+            planned_at=round(self._binding.now(), 3),
+        )
+        recorded = self._journal.record_plan(batch, plan)
+        self._new = plan if recorded is plan else None
+        return recorded
+
+
+def _in_rows(found: Iterable[FromQueue]) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
+    """Cut and join deliveries into batches of at most `_ROWS_PER_BATCH`, each with the queues of its rows."""
+    waiting: list[FromQueue] = []
+    rows = 0
+    for queue, batch in found:
+        for first in range(0, batch.num_rows, _ROWS_PER_BATCH):
+            part = batch.slice(first, _ROWS_PER_BATCH)
+            if rows + part.num_rows > _ROWS_PER_BATCH:
+                yield _joined(waiting)
+                waiting, rows = [], 0
+            waiting.append((queue, part))
+            rows += part.num_rows
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(parts: Sequence[FromQueue]) -> tuple[pa.Array, pa.RecordBatch]:
+    queues = [pa.repeat(pa.scalar(queue), batch.num_rows) for queue, batch in parts]
+    if len(parts) == 1:
+        return queues[0], parts[0][1]
+    return pa.concat_arrays(queues), pa.concat_batches([batch for _, batch in parts])

@@ -1,0 +1,183 @@
+"""The machine: Python, Java, PySpark, and the packages of the connector."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from babelqueue_spark import __version__
+from babelqueue_spark.jobs.checks.findings import Finding, explained, failed, ok, warning
+from babelqueue_spark.jobs.checks.requirements import extras, problems
+from babelqueue_spark.packages import require
+
+OLDEST_PYTHON = (3, 11)
+OLDEST_JAVA = 17
+TABLE_FORMATS = "Delta Lake 4.4.0 and Apache Iceberg 1.12"
+_OF_TABLE_FORMATS = {"4.1", "4.2"}
+_DELTA_WITHOUT_JARS = "4.4.1"
+_SECONDS = 60.0
+_NO_FEATURES = ("", "all", "dev", "docs", "fuzz", "testing")
+_MODULES = ("pyarrow", "numpy", "msgspec", "jiter")
+
+
+def findings(needed: Iterable[str]) -> Iterator[Finding]:
+    """Check the machine that programs start on; `needed` are extras of what they use."""
+    yield from explained("Python", python())
+    yield from explained("Python of tasks", python_of_tasks())
+    yield from explained("Java", java())
+    yield from explained("PySpark", pyspark())
+    yield from explained("packages", packages(needed))
+    yield from explained("extras", installed_extras())
+
+
+def python() -> Iterator[Finding]:
+    """Check the running Python."""
+    found = f"{_dotted(sys.version_info[:3])} at {sys.executable}"
+    if sys.version_info[:2] < OLDEST_PYTHON:
+        yield failed("Python", f"{found}: use {_dotted(OLDEST_PYTHON)} or newer")
+    else:
+        yield ok("Python", found)
+
+
+def python_of_tasks() -> Iterator[Finding]:
+    """Check the Python with which Spark runs tasks, and in which it looks for data sources."""
+    named = os.environ.get("PYSPARK_PYTHON")
+    name = f"PYSPARK_PYTHON {named}" if named else "python3 on the PATH"
+    report = failed if named else warning
+    path = shutil.which(named or "python3")
+    if path is None:
+        yield report(
+            "Python of tasks",
+            f"{name} is not on this machine: name one that is, unless --archives bring it to the executors",
+        )
+        return
+    version = "import sys; print('%d.%d' % sys.version_info[:2])"
+    program = f"{version}; import pyspark, babelqueue_spark.connector.options"
+    done = subprocess.run(  # noqa: S603 (the program that Spark runs)
+        [path, "-c", program], capture_output=True, text=True, cwd="/", timeout=_SECONDS, check=False
+    )
+    found, driver = done.stdout.strip(), _dotted(sys.version_info[:2])
+    advice = f'export PYSPARK_PYTHON="{sys.executable}" before a session begins'
+    if found != driver:
+        yield report(
+            "Python of tasks", f"{name} is {found or 'no Python'}, the driver's is {driver}: {advice}"
+        )
+    elif done.returncode:
+        yield report(
+            "Python of tasks",
+            f"{name} lacks babelqueue-spark, or what it needs: install it there, or {advice}",
+        )
+    else:
+        yield ok("Python of tasks", f"{found} at {path}")
+
+
+def java() -> Iterator[Finding]:
+    """Check the Java that PySpark starts."""
+    if "SPARK_REMOTE" in os.environ:
+        yield ok("Java", "not needed here: SPARK_REMOTE names a server of Spark Connect")
+        return
+    home = os.environ.get("JAVA_HOME")
+    path = shutil.which(str(Path(home, "bin/java")) if home else "java")
+    advice = f"install Java {OLDEST_JAVA} or newer, and let JAVA_HOME name it"
+    if path is None:
+        yield failed("Java", f"{f'JAVA_HOME {home} has no bin/java' if home else 'it is missing'}: {advice}")
+        return
+    done = subprocess.run(  # noqa: S603 (the program that Spark runs)
+        [path, "-version"], capture_output=True, text=True, timeout=_SECONDS, check=False
+    )
+    found = re.search(r'version "(?:1\.)?(\d+)([^"]*)"', done.stderr)
+    if not found:
+        yield failed("Java", f"{path} does not tell its version: {advice}")
+    elif int(found[1]) < OLDEST_JAVA:
+        yield failed("Java", f"{found[1]}{found[2]} at {path} is too old: {advice}")
+    else:
+        yield ok("Java", f"{found[1]}{found[2]} at {path}")
+
+
+def pyspark() -> Iterator[Finding]:
+    """Check PySpark, and say which table formats go with it."""
+    require("the connector", "pyspark")
+    found: str = import_module("pyspark").__version__
+    fits = ".".join(found.split(".")[:2]) in _OF_TABLE_FORMATS
+    advice = f'tables of {TABLE_FORMATS} need PySpark 4.1 or 4.2: pip install "pyspark==4.2.*"'
+    yield ok("PySpark", f"{found}; {f'{TABLE_FORMATS} go with it' if fits else advice}")
+    delta = _version("delta-spark")
+    if delta == _DELTA_WITHOUT_JARS:
+        yield warning("delta-spark", f"{delta} asks for jars that are not published: install 4.4.0")
+    elif delta and not fits:
+        yield warning("delta-spark", f"{delta} does not go with PySpark {found}: {advice}")
+
+
+def packages(needed: Iterable[str]) -> Iterator[Finding]:
+    """Check what the connector always needs, pandas, and the extras that are `needed`."""
+    broken = list(_broken())
+    if broken:
+        yield failed("packages", f'{_listed(broken)}: pip install "babelqueue-spark"')
+        return
+    known = extras()
+    if not known:
+        text = f"babelqueue-spark {__version__} is here without its metadata, so versions cannot be checked"
+        yield ok("packages", text)
+        return
+    lacking = list(problems(known[""]))
+    if lacking:
+        yield failed("packages", f'{_listed(lacking)}: pip install "babelqueue-spark"')
+    else:
+        yield ok("packages", f"babelqueue-spark {__version__}, {_versions(known[''])}")
+    pandas = {name: bounds for name, bounds in known["spark"].items() if name == "pandas"}
+    for problem in problems(pandas):
+        yield warning("pandas", f"a worker needs it: {problem}: pip install 'pandas{pandas['pandas']}'")
+    for extra in needed:
+        yield _extra(extra, known.get(extra, {}))
+
+
+def installed_extras() -> Iterator[Finding]:
+    """Name the extras whose packages are there."""
+    known = extras()
+    here = [extra for extra in known if extra not in _NO_FEATURES and not any(problems(known[extra]))]
+    yield ok("extras", _listed(sorted(here)) or "none")
+
+
+def _broken() -> Iterator[str]:
+    """What cannot be imported, though it may be installed."""
+    for module in _MODULES:
+        try:
+            import_module(module)
+        except ImportError as error:
+            yield f"{module} cannot be imported ({' '.join(str(error).split())})"
+
+
+def _extra(extra: str, wanted: dict[str, str]) -> Finding:
+    lacking = list(problems(wanted))
+    if lacking:
+        where = "on driver and executors"
+        return failed(
+            f"extra {extra}", f'{_listed(lacking)}: pip install "babelqueue-spark[{extra}]" {where}'
+        )
+    return ok(f"extra {extra}", _versions(wanted))
+
+
+def _versions(packages: dict[str, str]) -> str:
+    return ", ".join(f"{name} {_version(name)}" for name in packages)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _listed(texts: list[str]) -> str:
+    return ", ".join(texts)
+
+
+def _dotted(numbers: Iterable[object]) -> str:
+    return ".".join(map(str, numbers))

@@ -1,0 +1,141 @@
+"""Poll queues and their dead-letter queues."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from babelqueue_spark.bindings import BaseBinding, Binding
+from babelqueue_spark.connector.options import Options
+from babelqueue_spark.errors import (
+    BabelQueueError,
+    BrokerAuthenticationError,
+    BrokerError,
+    BrokerUnreachableError,
+)
+from babelqueue_spark.jobs.page.messages import Shown, by_reason, first_messages
+from babelqueue_spark.jobs.page.series import Series
+
+_AWAY = (BrokerUnreachableError, BrokerAuthenticationError)
+
+
+class Watched:
+    """One queue: how many messages it has, over time; of some, why they are dead letters."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._backlog = Series()
+        self._oldest: float | None = None
+        self._reasons: dict[str, int] | None = None
+        self._reasons_of = 0
+        self._error: str | None = None
+
+    def poll(self, binding: BaseBinding, options: Options, *, reasons: bool) -> None:
+        """Ask for the count and the oldest message; browse for `reasons`, where that is free."""
+        backlog = binding.backlog(self.name)
+        self._backlog.add(backlog)
+        since = binding.oldest(self.name) if backlog else None
+        self._oldest = None if since is None else max(0.0, binding.now() - since)
+        if not backlog:
+            self._reasons, self._reasons_of = {}, 0
+        elif reasons and backlog != self._reasons_of and binding.capabilities.browse == "exact":
+            self.keep(by_reason(first_messages(binding, self.name, options)))
+            self._reasons_of = backlog
+        self._error = None
+
+    def keep(self, reasons: dict[str, int]) -> None:
+        """Remember the reasons that were read."""
+        self._reasons = reasons
+
+    def failed(self, error: str) -> None:
+        """Remember why it could not be polled."""
+        self._error = error
+
+    def as_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        values = self._backlog.values
+        return {
+            "name": self.name,
+            "backlog": values[-1] if values else None,
+            "points": values,
+            "rate": self._backlog.rate,
+            "oldest": self._oldest,
+            "reasons": self._reasons,
+            "error": self._error,
+        }
+
+
+class BrokerWatch:
+    """The queues of one broker, each with its dead-letter queue.
+
+    Args:
+        options: of the connector's reads, with the queues.
+        dead_letters: queue → the queue of its dead letters.
+    """
+
+    def __init__(self, options: Options, dead_letters: Mapping[str, str]) -> None:
+        self._options = options
+        self._binding = options.binding()
+        self._is_broken = False
+        self._queues = [Watched(name) for name in options.queue]
+        self._letters = {name: Watched(name) for name in dead_letters.values()}
+        self._letters_of = dict(dead_letters)
+        for each in self._all():
+            self._binding.check_queue(each.name)
+
+    def _all(self) -> list[Watched]:
+        return [*self._queues, *self._letters.values()]
+
+    @property
+    def names(self) -> set[str]:
+        """All queues that may be browsed."""
+        return {each.name for each in self._all()}
+
+    @property
+    def dead_letter_queues(self) -> set[str]:
+        """The queues whose messages may be redriven and dropped."""
+        return set(self._letters)
+
+    def keep(self, queue: str, messages: list[Shown]) -> None:
+        """Remember the reasons of dead letters that somebody has read."""
+        if queue in self._letters:
+            self._letters[queue].keep(by_reason(messages))
+
+    def poll(self) -> dict[str, Any]:
+        """Poll all queues once; a broker that is away is an error in what comes back."""
+        error = None
+        for each in self._all():
+            try:
+                if self._is_broken:
+                    self._connect_again()
+                each.poll(self._binding, self._options, reasons=each.name in self._letters)
+            except (BabelQueueError, OSError) as failure:
+                self._is_broken = True
+                if not isinstance(failure, BrokerError) or isinstance(failure, _AWAY):
+                    error = str(failure)
+                    break
+                each.failed(str(failure))
+        return {"at": time.time(), "error": error, **self._as_dict()}
+
+    def _connect_again(self) -> None:
+        self.close()
+        self._binding = self._options.binding()
+        self._is_broken = False
+
+    def close(self) -> None:
+        """Close the connection, as far as it is there."""
+        with suppress(BabelQueueError):
+            self._binding.close()
+
+    def _as_dict(self) -> dict[str, Any]:
+        return {
+            "broker": self._binding.title,
+            "browse": self._binding.capabilities.browse,
+            "is_log": not isinstance(self._binding, Binding),
+            "queues": [
+                {**each.as_dict(), "dead_letters": self._letters_of[each.name]} for each in self._queues
+            ],
+            "dead_letters": [each.as_dict() for each in self._letters.values()],
+        }

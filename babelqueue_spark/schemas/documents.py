@@ -1,0 +1,161 @@
+"""The files of a registry: its manifest, the schemas that it names, and what those refer to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from posixpath import dirname, isabs, join, normpath
+from typing import Any
+from urllib.parse import unquote
+
+from babelqueue_spark.errors import OptionError
+from babelqueue_spark.storage import is_object_store, open_store
+
+MANIFEST = "registry.json"
+Read = Callable[[str], bytes | None]
+
+
+@dataclass(frozen=True)
+class Documents:
+    """JSON documents by name, which refer to each other.
+
+    Attributes:
+        names: URN → the name of its schema.
+        contents: name → document.
+    """
+
+    names: dict[str, str]
+    contents: dict[str, Any] = field(repr=False)
+
+    def schema(self, urn: str) -> Mapping[str, Any] | None:
+        """The schema of a URN, or None."""
+        return self.contents[self.names[urn]] if urn in self.names else None
+
+    def resolve(self, reference: str, base: str) -> tuple[Any, str] | None:
+        """What a `$ref` in the document `base` refers to, and the document it is in; None for one elsewhere.
+
+        Raises:
+            OptionError: nothing is there.
+        """
+        name, pointer = _target(reference, base)
+        if name is None:
+            return None
+        node = self.contents[name]
+        for step in filter(None, pointer.split("/")):
+            key = unquote(step).replace("~1", "/").replace("~0", "~")
+            try:
+                node = node[int(key) if isinstance(node, list) else key]
+            except (KeyError, IndexError, ValueError, TypeError):
+                raise OptionError(f"catalog: {base} refers to {reference}, but nothing is there") from None
+        return node, name
+
+
+def of_schemas(schemas: Mapping[str, Mapping[str, Any]]) -> Documents:
+    """Documents that are not in files: URN → schema."""
+    return Documents({urn: urn for urn in schemas}, dict(schemas))
+
+
+def read_documents(location: str, config: Mapping[str, str] | None = None) -> Documents:
+    """Read a registry with all that its schemas refer to.
+
+    Args:
+        location: its `registry.json` or the folder of that; a path, a `file:` URL or the URL of an object
+            store.
+        config: of the object store, by the names that a journal's takes.
+
+    Raises:
+        OptionError: a file is missing or no registry, and says which.
+    """
+    read, manifest = _opened(location, config)
+    names = _entries(_json(read, manifest, location), f"{location}: {manifest}")
+    contents: dict[str, Any] = {}
+    waiting = list(names.values())
+    while waiting:
+        name = waiting.pop()
+        if name not in contents:
+            contents[name] = _json(read, name, location)
+            targets = (_target(reference, name)[0] for reference in _references(contents[name]))
+            waiting += [target for target in targets if target is not None]
+    for name in names.values():
+        if not isinstance(contents[name], dict):
+            raise OptionError(f"catalog {location}: {name} is no JSON Schema: it must be an object")
+    return Documents(names, contents)
+
+
+def read_json(path: str) -> Any:
+    """Read one JSON file; raises `OptionError` where it cannot be read."""
+    return _json(_in_folder(Path(path).parent), Path(path).name, path)
+
+
+def _opened(location: str, config: Mapping[str, str] | None) -> tuple[Read, str]:
+    """What reads a file beside the manifest, by its relative name, and the manifest's name."""
+    if is_object_store(location):
+        folder, _, last = location.rstrip("/").rpartition("/")
+        is_file = last.endswith(".json")
+        store = open_store(folder if is_file else location, "catalog", config)
+        return store.read, last if is_file else MANIFEST
+    if location.startswith("file:"):
+        location = "/" + location.removeprefix("file:").lstrip("/")
+    elif "://" in location:
+        open_store(location, "catalog")  # raises: it knows the schemes
+    path = Path(location)
+    return (_in_folder(path), MANIFEST) if path.is_dir() else (_in_folder(path.parent), path.name)
+
+
+def _in_folder(folder: Path) -> Read:
+    def read(name: str) -> bytes | None:
+        path = folder / name
+        return path.read_bytes() if path.is_file() else None
+
+    return read
+
+
+def _json(read: Read, name: str, location: str) -> Any:
+    try:
+        content = read(name)
+        if content is None:
+            raise OptionError(f"catalog {location}: there is no file {name}")
+        return json.loads(content)
+    except (OSError, ValueError) as error:
+        if isinstance(error, OptionError):
+            raise
+        raise OptionError(f"catalog {location}: {name} cannot be read: {error}") from None
+
+
+def _entries(manifest: Any, where: str) -> dict[str, str]:
+    """URN → the name of its schema's file."""
+    entries = manifest.get("schemas") if isinstance(manifest, dict) else None
+    if not isinstance(entries, list):
+        raise OptionError(f'catalog {where} is no registry: it must be {{"schemas": [{{"urn", "schema"}}]}}')
+    names: dict[str, str] = {}
+    for number, entry in enumerate(entries):
+        urn, file = (entry.get("urn"), entry.get("schema")) if isinstance(entry, dict) else (None, None)
+        if not (isinstance(urn, str) and urn and isinstance(file, str) and file):
+            raise OptionError(f"catalog {where}: entry {number} needs the texts 'urn' and 'schema'")
+        if urn in names:
+            raise OptionError(f"catalog {where}: {urn} is declared more than once")
+        names[urn] = file if isabs(file) else normpath(file)
+    return names
+
+
+def _references(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        if isinstance(node.get("$ref"), str):
+            yield node["$ref"]
+        for value in node.values():
+            yield from _references(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _references(value)
+
+
+def _target(reference: str, base: str) -> tuple[str | None, str]:
+    """The document that a `$ref` names, None where it is no file, and the pointer into it."""
+    file, _, pointer = reference.partition("#")
+    if not file:
+        return base, pointer
+    if ":" in file:
+        return None, pointer
+    return normpath(join(dirname(base), unquote(file))), pointer

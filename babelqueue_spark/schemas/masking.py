@@ -1,0 +1,109 @@
+"""What may be shown of messages where a catalog says which fields are sensitive.
+
+Nobody knows what a message holds that the catalog does not know, nor what errors quote: those are hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from babelqueue_spark.envelope import Reason, decode
+from babelqueue_spark.schemas.protection import MASK, mask
+from babelqueue_spark.schemas.registry import Registry
+
+HIDDEN = "***"
+"""What is shown instead."""
+
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_encode = msgspec.json.Encoder().encode
+_SHOWN = frozenset(["job", "urn", "trace_id", "meta", "attempts"])
+_SHOWN_OF_LETTERS = frozenset(
+    ["reason", "exception", "failed_at", "original_queue", "attempts", "lang", "raw_encoding"]
+)
+
+
+class Mask:
+    """Hides what is sensitive in messages.
+
+    Args:
+        catalog: says what is.
+    """
+
+    def __init__(self, catalog: Registry) -> None:
+        self._catalog = catalog
+        self._fields = catalog.sensitive_fields()
+        self._known = pa.array(catalog.urns, pa.string())
+        self._marked = pa.array(self._fields, pa.string())
+
+    def data(self, job: pa.Array, data: pa.Array, error: pa.Array) -> pa.Array:
+        """Payloads with `***` in place of their sensitive fields, strings.
+
+        A whole payload is `***` where nobody knows what is in which place: the catalog has no schema for its
+        URN, or one with marks that it violates, or its envelope is invalid.
+
+        Args:
+            job: the URN of each row.
+            data: its payload as JSON text.
+            error: why its envelope is refused; null or `invalid_payload` = it is not.
+        """
+        is_valid = pc.fill_null(pc.equal(error, Reason.INVALID_PAYLOAD), True)
+        fits = pc.or_(
+            self._catalog.violations(job, data).is_null(), pc.invert(pc.is_in(job, value_set=self._marked))
+        )
+        is_known = pc.and_(pc.and_(pc.is_in(job, value_set=self._known), is_valid), fits)
+        known = pc.if_else(is_known, data, pa.scalar(None, pa.string()))
+        return pc.fill_null(mask(job, known, self._fields), HIDDEN)
+
+    def bodies(self, bodies: pa.Array) -> pa.Array:
+        """Bodies as `data` shows their payloads; `***` alone for one that is no envelope."""
+        envelopes = decode(bodies)
+        job, data, error = (envelopes.column(name) for name in ("job", "data", "error"))
+        shown = self.data(job, data, error).to_pylist()
+        sound = error.is_null().to_pylist()
+        found = [
+            _masked(body, payload) if is_sound else HIDDEN.encode()
+            for body, payload, is_sound in zip(bodies.to_pylist(), shown, sound, strict=True)
+        ]
+        return pa.array(found, pa.binary())
+
+
+class Masked:
+    """Hides what is sensitive in rows of a read; nothing where there is no catalog."""
+
+    def __init__(self, catalog: Registry | None) -> None:
+        self._mask = None if catalog is None else Mask(catalog)
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The row, with `***` in place of what is hidden."""
+        if self._mask is None:
+            return row
+        texts = (pa.array([row[name]], pa.string()) for name in ("job", "data", "error"))
+        [data] = self._mask.data(*texts).to_pylist()
+        [body] = self._mask.bodies(pa.array([row["body"]], pa.binary())).to_pylist()
+        block = row["dead_letter"] and {**row["dead_letter"], "error": HIDDEN}
+        return {**row, "data": data, "body": body, "dead_letter": block}
+
+
+def _masked(body: bytes, data: str) -> bytes:
+    try:
+        members = _OBJECT.decode(body)
+        found = _only(members, _SHOWN)
+        if "dead_letter" in members and members["dead_letter"] != b"null":
+            found["dead_letter"] = _encoded(_only(_OBJECT.decode(members["dead_letter"]), _SHOWN_OF_LETTERS))
+    except ValueError:
+        return HIDDEN.encode()
+    return _encode(found | {"data": msgspec.Raw(MASK if data == HIDDEN else data.encode())})
+
+
+def _encoded(members: Mapping[str, msgspec.Raw]) -> msgspec.Raw:
+    return msgspec.Raw(_encode(members))
+
+
+def _only(members: Mapping[str, msgspec.Raw], shown: frozenset[str]) -> dict[str, msgspec.Raw]:
+    """The members that may be shown, and the others hidden."""
+    return {name: value if name in shown else msgspec.Raw(MASK) for name, value in members.items()}

@@ -1,5 +1,0 @@
-"""Writing queues: rows become envelopes, tasks publish them."""
-
-from babelqueue_spark.sink.writer import QueueStreamWriter, QueueWriter
-
-__all__ = ["QueueStreamWriter", "QueueWriter"]
