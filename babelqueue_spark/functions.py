@@ -14,9 +14,9 @@ import babelqueue_spark.needs_spark  # noqa: F401
 
 # isort: split
 
+import re
 import uuid
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -30,12 +30,11 @@ from babelqueue_spark import envelope
 from babelqueue_spark.connector.rows.bodies import blocks_of, bodies, texts_of
 from babelqueue_spark.connector.rows.dead_letters import dead_letter_blocks
 from babelqueue_spark.connector.rows.ids import IdSource
-from babelqueue_spark.connector.rows.payloads import check_data
-from babelqueue_spark.connector.rows.reading import ENVELOPE, arrow_fields, envelope_columns
+from babelqueue_spark.connector.rows.reading import ENVELOPE, arrow_fields, check_data, envelope_columns
 from babelqueue_spark.envelope.trace import trace_context as _trace_context
 from babelqueue_spark.envelope.typed import typed
-from babelqueue_spark.envelope.urns import matches
-from babelqueue_spark.schemas import masking, protection
+from babelqueue_spark.schemas import protection
+from babelqueue_spark.schemas.masking import Mask
 from babelqueue_spark.schemas.registry import Registry, registry_of
 from babelqueue_spark.schemas.sensitive import SensitiveFields
 
@@ -56,7 +55,7 @@ def decode(
     """Decode a body into a struct of `ENVELOPE`, never null.
 
     It never raises. `error` has the reason why a body is invalid (null = valid); the other fields hold what
-    could be read. A null body is poison, and so is PHP's `"data":[]`, unless it is allowed.
+    could be read. A null body is poison.
 
     Args:
         body: string or binary.
@@ -70,19 +69,16 @@ def decode(
         check_data(kind)
         data = StructField("data", kind)
         wanted = StructType([data if field.name == "data" else field for field in ENVELOPE])
-    return udf("decode", _decoder(wanted, allow_empty_list_data), wanted)(body).alias("decode")
+    return _udf("decode", _decoder(wanted, allow_empty_list_data), wanted)(body).alias("decode")
 
 
 def validate(body: ColumnOrName, *, allow_empty_list_data: bool = False) -> Column:
-    """Return the reason why a body is invalid, a code of `envelope.Reason`; null = valid.
-
-    PHP's `"data":[]` is `poison` unless `allow_empty_list_data`.
-    """
+    """Return the reason why a body is invalid, a code of `envelope.Reason`; null = valid."""
 
     def validated(body: pa.Array) -> pa.Array:
-        return envelope.validate(body, allow_list_data=allow_empty_list_data)
+        return envelope.decode(body, allow_list_data=allow_empty_list_data).column("error")
 
-    return udf("validate", validated, StringType())(body).alias("validate")
+    return _udf("validate", validated, StringType())(body).alias("validate")
 
 
 def encode(message: ColumnOrName) -> Column:
@@ -95,7 +91,7 @@ def encode(message: ColumnOrName) -> Column:
 
     A row that no reader would accept fails the query with an error that names the row and the field.
     """
-    return udf("encode", _encoded, BinaryType(), random=True)(message).alias("encode")
+    return _udf("encode", _encoded, BinaryType(), random=True)(message).alias("encode")
 
 
 def dead_letter(
@@ -123,14 +119,16 @@ def dead_letter(
         lang: by default `python`.
     """
     given = [error, exception, original_queue, attempts, lang]
-    return udf("dead_letter", _dead_lettered, BinaryType())(body, reason, *map(_or_null, given)).alias(
+    return _udf("dead_letter", _dead_lettered, BinaryType())(body, reason, *map(_or_null, given)).alias(
         "dead_letter"
     )
 
 
 def strip_dead_letter(body: ColumnOrName) -> Column:
     """Prepare a dead letter to be sent again, binary: no block, `attempts` 0, `raw` unwrapped."""
-    return udf("strip_dead_letter", envelope.strip_dead_letter, BinaryType())(body).alias("strip_dead_letter")
+    return _udf("strip_dead_letter", envelope.strip_dead_letter, BinaryType())(body).alias(
+        "strip_dead_letter"
+    )
 
 
 def continue_trace(
@@ -144,7 +142,7 @@ def continue_trace(
         data: its payload: JSON text, struct or map.
         queue: its `meta.queue`; by default that of the inbound message. Without either the query fails.
     """
-    return udf("continue_trace", _continued, BinaryType(), random=True)(
+    return _udf("continue_trace", _continued, BinaryType(), random=True)(
         inbound, job, data, _or_null(queue)
     ).alias("continue_trace")
 
@@ -157,7 +155,7 @@ def trace_context(trace_id: ColumnOrName, traceparent: ColumnOrName) -> Column:
         traceparent: the header, such as `headers['traceparent']`; where it is null or malformed, the
             trace_id counts.
     """
-    return udf("trace_context", _trace_context, TRACE)(trace_id, traceparent).alias("trace_context")
+    return _udf("trace_context", _trace_context, TRACE)(trace_id, traceparent).alias("trace_context")
 
 
 def urn_matches(job: ColumnOrName, pattern: Column | str) -> Column:
@@ -166,7 +164,7 @@ def urn_matches(job: ColumnOrName, pattern: Column | str) -> Column:
     `pattern` is the pattern itself when it is a string, or a column of patterns. Null when either is.
     """
     patterns = lit(pattern) if isinstance(pattern, str) else pattern
-    return udf("urn_matches", _matching, BooleanType())(job, patterns).alias("urn_matches")
+    return _udf("urn_matches", _matching, BooleanType())(job, patterns).alias("urn_matches")
 
 
 def violation(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str) -> Column:
@@ -180,7 +178,7 @@ def violation(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str) ->
         catalog: a `Catalog`, or where its `registry.json` is; it is read here, not on executors.
     """
     registry = registry_of(catalog)
-    return udf("violation", registry.violations, StringType())(job, data).alias("violation")
+    return _udf("violation", registry.violations, StringType())(job, data).alias("violation")
 
 
 def protect(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str, key: str) -> Column:
@@ -200,7 +198,7 @@ def protect(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str, key:
     def protected(job: pa.Array, data: pa.Array) -> pa.Array:
         return protection.protect(job, data, fields, key)
 
-    return udf("protect", protected, StringType(), random=True)(job, data).alias("protect")
+    return _udf("protect", protected, StringType(), random=True)(job, data).alias("protect")
 
 
 def unprotect(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str, key: str) -> Column:
@@ -213,7 +211,7 @@ def unprotect(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str, ke
     def opened(job: pa.Array, data: pa.Array) -> pa.Array:
         return protection.unprotect(job, data, fields, key)
 
-    return udf("unprotect", opened, StringType())(job, data).alias("unprotect")
+    return _udf("unprotect", opened, StringType())(job, data).alias("unprotect")
 
 
 def mask(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str) -> Column:
@@ -221,9 +219,9 @@ def mask(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str) -> Colu
     fields = registry_of(catalog).sensitive_fields()
 
     def masked(job: pa.Array, data: pa.Array) -> pa.Array:
-        return masking.mask(job, data, fields)
+        return protection.mask(job, data, fields)
 
-    return udf("mask", masked, StringType())(job, data).alias("mask")
+    return _udf("mask", masked, StringType())(job, data).alias("mask")
 
 
 def _sensitive_fields(catalog: Registry | str, key: str) -> dict[str, SensitiveFields]:
@@ -235,7 +233,21 @@ def typed_data(data: ColumnOrName, kind: DataType) -> Column:
     """Return a payload as a column of a type, null where it does not fit; `decode` does it for bodies."""
     check_data(kind)
     [wanted] = arrow_fields(StructType([StructField("data", kind)]))
-    return udf("typed_data", lambda data: typed(data, wanted.type), kind)(data).alias("data")
+    return _udf("typed_data", lambda data: typed(data, wanted.type), kind)(data).alias("data")
+
+
+def shown_data(job: ColumnOrName, data: ColumnOrName, error: ColumnOrName, mask: Mask) -> Column:
+    """Return a payload as it may be shown."""
+
+    def shown(job: pa.Array, data: pa.Array, error: pa.Array) -> pa.Array:
+        return mask.data(job, data, error)
+
+    return _udf("mask", shown, StringType())(job, data, error).alias("data")
+
+
+def shown_body(body: ColumnOrName, mask: Mask) -> Column:
+    """Return a body as it may be shown, binary."""
+    return _udf("mask", mask.bodies, BinaryType())(body).alias("body")
 
 
 def register(spark: SparkSession, prefix: str = "bq_") -> None:
@@ -245,24 +257,22 @@ def register(spark: SparkSession, prefix: str = "bq_") -> None:
     `bq_encode` one struct; options of the Python functions have their defaults.
     """
     functions = [
-        udf("decode", _decoder(ENVELOPE, False), ENVELOPE),
-        udf("validate", envelope.validate, StringType()),
-        udf("encode", _encoded, BinaryType(), random=True),
-        udf("dead_letter", _dead_lettered, BinaryType()),
-        udf("strip_dead_letter", envelope.strip_dead_letter, BinaryType()),
-        udf("continue_trace", _continued, BinaryType(), random=True),
-        udf("trace_context", _trace_context, TRACE),
-        udf("urn_matches", _matching, BooleanType()),
+        _udf("decode", _decoder(ENVELOPE, False), ENVELOPE),
+        _udf("validate", envelope.validate, StringType()),
+        _udf("encode", _encoded, BinaryType(), random=True),
+        _udf("dead_letter", _dead_lettered, BinaryType()),
+        _udf("strip_dead_letter", envelope.strip_dead_letter, BinaryType()),
+        _udf("continue_trace", _continued, BinaryType(), random=True),
+        _udf("trace_context", _trace_context, TRACE),
+        _udf("urn_matches", _matching, BooleanType()),
     ]
     for function in functions:
         spark.udf.register(prefix + function.__name__, function)
 
 
-def udf(
+def _udf(
     name: str, function: Callable[..., pa.Array], returns: DataType, *, random: bool = False
 ) -> ColumnFunction:
-    """Return a function of columns, made of one of Arrow arrays of usual types."""
-
     def columnwise(*columns: pa.Array) -> pa.Array:
         return function(*map(_usual, columns))
 
@@ -274,7 +284,7 @@ def udf(
 
 
 def _usual(column: pa.Array) -> pa.Array:
-    """Return a column of the types that the codec takes: nulls are text, and large texts usual ones."""
+    """A column of the types that the codec takes: nulls are text, and large texts usual ones."""
     if pa.types.is_null(column.type) or pa.types.is_large_string(column.type):
         return column.cast(pa.string())
     return column.cast(pa.binary()) if pa.types.is_large_binary(column.type) else column
@@ -344,6 +354,8 @@ def _continued(inbound: pa.Array, job: pa.Array, data: pa.Array, queue: pa.Array
 
 
 def _matching(job: pa.Array, pattern: pa.Array) -> pa.Array:
-    known = cache(matches)
-    pairs = zip(pattern.to_pylist(), job.to_pylist(), strict=True)
-    return pa.array([None if None in pair else known(*pair) for pair in pairs], pa.bool_())
+    matches = pa.nulls(len(job), pa.bool_())
+    for each in pattern.unique().drop_null().to_pylist():
+        like = re.sub(r"([\\%_])", r"\\\1", each).replace("*", "%")
+        matches = pc.if_else(pc.equal(pattern, each), pc.match_like(job, like), matches)
+    return matches

@@ -60,7 +60,7 @@ def to_kafka(messages: DataFrame, topic: str | None = None) -> DataFrame:
     """Rows for `df.write` or `df.writeStream` of format `kafka`: `topic`, `key`, `value` and `headers`.
 
     Ids that are missing are new ones each time a batch is written: give rows ids of your own where a repeated
-    batch is to have the same.
+    batch shall have the same.
 
     Args:
         messages: with the columns of a write; see docs/columns.md.
@@ -102,7 +102,7 @@ def _headers(rows: DataFrame) -> Column:
 
 
 def _projected(envelope: Column, given: Column) -> Column:
-    """Return the contract's headers, and those that were given beside them."""
+    """The contract's headers, and those that were given beside them."""
     contract = {
         "bq-job": envelope["job"],
         "bq-trace-id": envelope["trace_id"],

@@ -79,7 +79,7 @@ def kill(x: int, y: int) -> str:
 
 
 def architecture() -> str:
-    """Draw a queue, a reader task, the journal, and the rows for Spark."""
+    """A queue, a reader task, the journal, and the rows for Spark."""
     return picture(
         "architecture",
         860,
@@ -120,7 +120,7 @@ CRASHES = (
 
 
 def crashes() -> str:
-    """Draw the steps of a reader task, and what a kill between them leaves."""
+    """The steps of a reader task, and what a kill between them leaves."""
     steps = (
         ("claim", "messages", "blue"),
         ("write", "the journal", "amber"),
@@ -152,7 +152,7 @@ def crashes() -> str:
 
 
 def quickstart() -> str:
-    """Draw the notebook's way: two writers, a queue in a file, a stream, a lake and a dead-letter queue."""
+    """The notebook's way: two writers, a queue in a file, a stream, a lake and a dead-letter queue."""
     return picture(
         "quickstart",
         860,
@@ -209,14 +209,7 @@ def databricks() -> str:
     )
 
 
-def _rooms() -> str:
-    from scripts.rooms import rooms
-
-    return rooms()
-
-
 PICTURES = {
-    "rooms": _rooms,
     "architecture": architecture,
     "crashes": crashes,
     "quickstart": quickstart,

@@ -30,7 +30,6 @@ pytest_plugins = [
     "tests.fixtures_conformance",
     "tests.groups",
     "tests.limits",
-    "tests.tiers",
 ]
 
 

@@ -16,7 +16,6 @@ from babelqueue_spark.bindings.registry import (
     brokers,
     create_binding,
     is_known,
-    known_schemes,
     register,
 )
 
@@ -35,6 +34,5 @@ __all__ = [
     "brokers",
     "create_binding",
     "is_known",
-    "known_schemes",
     "register",
 ]

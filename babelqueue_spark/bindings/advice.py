@@ -10,7 +10,6 @@ from babelqueue_spark.errors import (
     BrokerFullError,
     BrokerUnreachableError,
     MessageTooLargeError,
-    QueueForbiddenError,
     QueueNotFoundError,
 )
 
@@ -28,13 +27,8 @@ class Advice(NamedTuple):
 
 
 def denied(text: str) -> Advice:
-    """Return the login was refused."""
+    """The login was refused, or a permission is missing."""
     return Advice(text, BrokerAuthenticationError)
-
-
-def forbidden(text: str) -> Advice:
-    """Return a permission on the queue is missing."""
-    return Advice(text, QueueForbiddenError)
 
 
 def unreachable(text: str) -> Advice:
@@ -48,12 +42,12 @@ def full(text: str) -> Advice:
 
 
 def not_found(text: str) -> Advice:
-    """Return the queue does not exist."""
+    """The queue does not exist."""
     return Advice(text, QueueNotFoundError)
 
 
 def too_large(text: str) -> Advice:
-    """Return the message exceeds a limit."""
+    """The message exceeds a limit."""
     return Advice(text, MessageTooLargeError)
 
 

@@ -17,7 +17,7 @@ from botocore.loaders import Loader, create_loader
 from botocore.parsers import ResponseParserError
 from botocore.session import Session
 
-from babelqueue_spark.bindings.advice import Advice, denied, failed, forbidden, full, unreachable
+from babelqueue_spark.bindings.advice import Advice, denied, failed, full, unreachable
 from babelqueue_spark.bindings.options import Parsers, duration, takes, whole
 from babelqueue_spark.errors import BrokerError, OptionError
 
@@ -101,7 +101,7 @@ class AwsOptions:
 
 
 def of_session(broker: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a binding's parsed options as fields of its `AwsOptions`; `OptionError` for half a login."""
+    """The parsed options of a binding as fields of its `AwsOptions`; `OptionError` for half a login."""
     credentials = {f"aws_{name}": given[name] for name in _CREDENTIALS if name in given}
     if ("aws_access_key_id" in credentials) != ("aws_secret_access_key" in credentials):
         raise OptionError(f"{broker}.access_key_id and {broker}.secret_access_key are needed together")
@@ -110,7 +110,7 @@ def of_session(broker: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_url(broker: str, title: str, url: str) -> dict[str, str]:
-    """Return the options that stand in a connection string; `OptionError` if it cannot be read."""
+    """The options that stand in a connection string; `OptionError` if it cannot be read."""
     try:
         parts = urlsplit(url)
         if parts.scheme != broker or set("@:") & set(parts.netloc) or parts.path not in ("", "/"):
@@ -137,11 +137,11 @@ def _address(values: Mapping[str, Any]) -> str:
 _REFUSALS: Refusals = (
     (
         "KMS|Kms",
-        forbidden("its encryption key cannot be used ({code}): allow kms:GenerateDataKey and kms:Decrypt"),
+        denied("its encryption key cannot be used ({code}): allow kms:GenerateDataKey and kms:Decrypt"),
     ),
     (
         "AccessDenied|NotAuthorized|AuthorizationError",
-        forbidden("these credentials may not do that: allow {action}"),
+        denied("these credentials may not do that: allow {action}"),
     ),
     (
         "ExpiredToken|RequestExpired|TimeTooSkewed",
@@ -207,17 +207,17 @@ class AwsClient:
         self._client: Any = None
 
     def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
-        """Return the answer to one request."""
+        """The answer to one request."""
         with self._explained(self.named(parameters)):
             answer: dict[str, Any] = getattr(self.connected(), operation)(**parameters)
             return answer
 
     def named(self, parameters: Mapping[str, Any]) -> str:
-        """Return the queue that the parameters of a request name, as errors show it."""
+        """The queue that the parameters of a request name, as errors show it."""
         raise NotImplementedError
 
     def error(self, text: str, queue: str = "", kind: type[BrokerError] = BrokerError) -> BrokerError:
-        """Return an error that names the broker and the queue."""
+        """An error that names the broker and the queue."""
         named = f"{self.noun} '{queue}': " if queue else ""
         return kind(f"{self.title} at {self._address}: {named}{text}")
 
@@ -234,7 +234,7 @@ class AwsClient:
         return str(self._client.meta.region_name)
 
     def connected(self) -> Any:
-        """Return the client; several threads may use it, once it is there."""
+        """The client; several threads may use it, once it is there."""
         if self._client is None:
             with self._explained(""):
                 self._client = session(self._aws).create_client(
@@ -269,17 +269,17 @@ class AwsClient:
 
 
 def throttled(advice: str, codes: str = BUSY) -> tuple[str, Advice]:
-    """Return the refusal of a service that is asked too often, with what to do."""
+    """The refusal of a service that is asked too often, with what to do."""
     return (codes, full(f"it throttles requests: {advice}"))
 
 
 def code_of(error: exceptions.ClientError) -> str:
-    """Return the code of an answer that refuses a request."""
+    """The code of an answer that refuses a request."""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
 def reason(failed: Mapping[str, Any]) -> str:
-    """Return one line of an error's code and message."""
+    """One line of an error's code and message."""
     return f"{failed.get('Code')}: {failed.get('Message') or 'no reason given'}".strip().splitlines()[0]
 
 
@@ -311,7 +311,7 @@ def _config(options: AwsOptions) -> Config:
 
 
 def session(options: AwsOptions) -> Session:
-    """Return a session of botocore with the credentials that the options name."""
+    """A session of botocore with the credentials that the options name."""
     source = _opened(options.profile, options.region)
     if options.credentials:
         names = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
@@ -335,5 +335,5 @@ def _opened(profile: str | None, region: str | None) -> Session:
 
 @cache
 def _descriptions(data_path: str | None) -> Loader:
-    """Return the descriptions of services: to read them takes ten times as long as all else of a client."""
+    """The descriptions of services: to read them takes ten times as long as all else of a client."""
     return create_loader(data_path)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.envelope import ENVELOPE_SCHEMA, decode
-from babelqueue_spark.envelope.columns import INT32, TIMESTAMP, timestamps, within
 
-_MILLISECONDS = pa.timestamp("ms", tz="UTC")
 HEADERS = pa.map_(pa.string(), pa.string())
+TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 DELIVERIES = pa.schema(
     [
@@ -57,38 +56,17 @@ ENVELOPE_COLUMN = pa.field(
 
 
 def empty_deliveries() -> pa.RecordBatch:
-    """Return a `DELIVERIES` batch without rows."""
+    """A `DELIVERIES` batch without rows."""
     return deliveries(0)
 
 
-def deliveries(
-    rows: int,
-    *,
-    count: Sequence[int | None] | None = None,
-    enqueued_at: Sequence[int | None] | None = None,
-    **columns: Any,
-) -> pa.RecordBatch:
-    """Return a `DELIVERIES` batch of `rows` rows; columns left out are null.
-
-    Args:
-        count: null beyond 32 bits.
-        enqueued_at: milliseconds since 1970; null beyond the years 1 to 9999.
-        columns: the other columns.
-    """
-    if count is not None:
-        columns["count"] = [within(INT32, each) for each in count]
-    if enqueued_at is not None:
-        columns["enqueued_at"] = timestamps(enqueued_at)
+def deliveries(rows: int, **columns: Any) -> pa.RecordBatch:
+    """A `DELIVERIES` batch of `rows` rows; columns left out are null."""
     return _batch(DELIVERIES, rows, columns)
 
 
-def milliseconds(times: pa.TimestampArray) -> pa.Int64Array:
-    """Return times as milliseconds since 1970."""
-    return times.cast(_MILLISECONDS, safe=False).cast(pa.int64())
-
-
 def outgoing(rows: int, **columns: Any) -> pa.RecordBatch:
-    """Return an `OUTGOING` batch of `rows` rows; columns left out are null."""
+    """An `OUTGOING` batch of `rows` rows; columns left out are null."""
     return _batch(OUTGOING, rows, columns)
 
 
@@ -106,7 +84,7 @@ def _batch(schema: pa.Schema, rows: int, columns: Mapping[str, Any]) -> pa.Recor
 
 
 def envelopes_of(messages: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the `ENVELOPE_COLUMN` of `OUTGOING` messages: the column, else read from the bodies."""
+    """The fields of `ENVELOPE_COLUMN` of each `OUTGOING` message: from its column, else out of the bodies."""
     if ENVELOPE_COLUMN.name in messages.schema.names:
         return pa.RecordBatch.from_struct_array(messages.column(ENVELOPE_COLUMN.name))
     return decode(messages.column("body"))
@@ -122,7 +100,7 @@ def names_by_content(deliveries: pa.RecordBatch) -> list[str]:
 
 
 def fitting(sizes: Iterable[int], max_bytes: int, *, least: int = 1) -> int:
-    """Return how many messages of these sizes, from the first on, fit into `max_bytes`; `least` always do."""
+    """How many messages of these sizes, from the first on, fit into `max_bytes`; `least` always do."""
     kept, size = 0, 0
     for each in sizes:
         size += each
@@ -133,7 +111,7 @@ def fitting(sizes: Iterable[int], max_bytes: int, *, least: int = 1) -> int:
 
 
 def counted_attempts(sent: pa.Int32Array, counts: pa.Int32Array) -> pa.Int32Array:
-    """Return the larger of the count a message was sent with and of its earlier deliveries; ignores nulls.
+    """The larger of the count a message was sent with and of its earlier deliveries; ignores nulls.
 
     Args:
         sent: the count in the body or in a header.
@@ -143,5 +121,5 @@ def counted_attempts(sent: pa.Int32Array, counts: pa.Int32Array) -> pa.Int32Arra
 
 
 def total_bytes(batch: pa.RecordBatch) -> int:
-    """Return the bytes of all bodies in a `DELIVERIES` or `OUTGOING` batch."""
+    """The bytes of all bodies in a `DELIVERIES` or `OUTGOING` batch."""
     return int(pc.sum(pc.binary_length(batch.column("body"))).as_py() or 0)

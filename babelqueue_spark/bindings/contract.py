@@ -10,7 +10,6 @@ the journal nor Spark.
 from __future__ import annotations
 
 import logging
-import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -27,9 +26,6 @@ DeadLetterStyle = Literal["babelqueue", "initphp"]
 logger = logging.getLogger(__name__)
 
 Browse = Literal["exact", "intrusive", "none"]
-
-_CONTROL = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
-_SHOWN_NAME = 255
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +95,7 @@ class BindingConfig:
 
 
 def _is_cut(url: str) -> bool:
-    """Return whether what is before an unescaped `/`, `?` or `#` of a login would be taken for the host."""
+    """Whether what stands before an unescaped `/`, `?` or `#` of a login would be taken for the host."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -157,14 +153,13 @@ class BaseBinding(ABC):
         Keys are 32 characters; those that begin with the same 16 come from one writer, one at a time, and
         a broker may forget all but the last hundred of them.
         `BrokerError`, and nothing published, for a delay beyond `longest_delay`, or a key without
-        `publish_once`; `OptionError` for a queue that `check_target` refuses.
+        `publish_once`.
         """
         if idempotency_key is not None and not self.capabilities.publish_once:
             raise BrokerError(
                 f"{self.title}: queue '{queue}': it keeps no idempotency keys, so it cannot publish a batch "
                 "once: publish without a key"
             )
-        self.check_target(queue)
         self._check_delays(queue, messages)
         return self._publish(queue, messages, idempotency_key=idempotency_key)
 
@@ -205,21 +200,12 @@ class BaseBinding(ABC):
         return None
 
     def missing(self, queue: str) -> str:
-        """Name what is not there and the first use of the queue may create; "" where that cannot be told.
+        """What is not there and the first use of the queue will create, as far as that can be told; else "".
 
-        One short question, which creates nothing. A reply to a queue that is missing is not published.
+        Creates nothing.
         """
         del queue
         return ""
-
-    def advice(self, queue: str) -> str:
-        """Say why a queue may seem empty that is not, and what to do; else "". Creates nothing."""
-        del queue
-        return ""
-
-    def queues(self) -> list[str]:
-        """Return names of queues that hold messages, 1,000 at most; none where the broker lists none."""
-        return []
 
     @abstractmethod
     def close(self) -> None:
@@ -241,32 +227,15 @@ class BaseBinding(ABC):
     def make_temporary(self, queue: str, idle: float) -> None:  # noqa: B027 (most need no making)
         """Make a queue that goes when it was unused for `idle` seconds, on brokers whose queues are made."""
 
-    def check_queue(self, queue: str) -> None:
+    def check_queue(self, queue: str) -> None:  # noqa: B027 (most have nothing to refuse)
         """Raise `OptionError` for a name that no queue of this broker can have; connects to nothing."""
-        if not queue.strip() or _CONTROL.search(queue):
-            raise self.refused_name(queue, "a name has a visible character, and no line breaks or such")
-
-    def check_target(self, queue: str) -> None:
-        """Raise `OptionError` where messages cannot be published to a queue of this name, as `check_queue`.
-
-        Overridden where the broker, or the connector, keeps things of its own under names that can be read.
-        """
-        self.check_queue(queue)
-
-    def check_foreign(self, queue: str) -> None:
-        """Raise `OptionError` where a message, not the user, must not name this queue as a target."""
-        self.check_target(queue)
-
-    def refused_name(self, queue: str, why: str) -> OptionError:
-        """Make the error about a name, which may come from a message."""
-        return OptionError(f"{queue[:_SHOWN_NAME]!r} is not the name of a queue of {self.title}: {why}")
 
     def identities(self, deliveries: pa.RecordBatch) -> list[str]:
-        """Return a name a message that its redelivery will share; overridden where the broker gives no id."""
+        """A name a message that its redelivery will share; overridden where the broker gives no id."""
         return deliveries.column("id").to_pylist()  # type: ignore[no-any-return]
 
     def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:
-        """Return the attempts column: the body's count, reconciled by the binding's rule."""
+        """The attempts column: the body's count, reconciled by the binding's rule."""
         del deliveries
         return body_attempts
 
@@ -276,7 +245,7 @@ class BaseBinding(ABC):
         return self.capabilities.max_delay
 
     def retry_delay(self, queue: str, delay: int, attempts: int) -> int:
-        """Return the milliseconds that a retry waits, of the `delay` asked for, after so many `attempts`."""
+        """Milliseconds a retry waits that shall wait `delay`, after `attempts` tries before it."""
         del attempts
         longest = self.longest_delay(queue)
         return delay if longest is None else min(delay, longest)
@@ -328,7 +297,7 @@ class Binding(BaseBinding):
         """Return claimed messages to the queue unchanged, at once; lapsed claims are ignored."""
 
     def claimable(self, queue: str) -> bool:
-        """Return whether messages of this queue can be claimed; where not, `browse` gives their receipts."""
+        """Whether messages of this queue can be claimed; where not, `browse` gives their receipts."""
         del queue
         return True
 
@@ -364,7 +333,7 @@ class LogBinding(BaseBinding):
         raise NotImplementedError
 
     def first_offset(self, queue: str, partition: int, offset: int) -> int:
-        """Return the offset to read from where `offset` was reached."""
+        """The offset to read from where `offset` was reached."""
         del queue, partition
         return offset
 
@@ -384,7 +353,7 @@ class LogBinding(BaseBinding):
         """Commit how far a reader has come, for monitors; the connector does not read it."""
 
     def origin(self, queue: str) -> str:
-        """Return the queue whose messages these are, where `queue` only keeps them for a while."""
+        """The queue whose messages these are, where `queue` only keeps them for a while."""
         return queue
 
     def backlog(self, queue: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import ssl
@@ -75,7 +74,7 @@ def _finite(value: float) -> float:
 
 @takes(f"{_TIME}, longer than 0")
 def duration(text: str) -> float:
-    """Return a time longer than 0, in seconds."""
+    """A time longer than 0, in seconds."""
     value = seconds(text)
     if not value:
         raise ValueError(text)
@@ -84,7 +83,7 @@ def duration(text: str) -> float:
 
 @takes(f"{_TIME}, longer than 0 and shorter than a day")
 def timeout(text: str) -> float:
-    """Return a time longer than 0 and shorter than a day, in seconds."""
+    """A time longer than 0 and shorter than a day, in seconds."""
     value = duration(text)
     if value >= 86_400:
         raise ValueError(text)
@@ -93,7 +92,7 @@ def timeout(text: str) -> float:
 
 @takes(f"{_TIME}, in whole seconds from 1 to 999,999")
 def whole_seconds(text: str) -> int:
-    """Return a time from 1 to 999,999 seconds, without a fraction."""
+    """A time from 1 to 999,999 seconds, without a fraction."""
     value = seconds(text)
     if not 1 <= value <= 999_999 or value != int(value):
         raise ValueError(text)
@@ -125,7 +124,7 @@ def byte_size(text: str) -> int:
 
 @takes("'true' or 'false' (or yes, no, on, off, 1, 0)")
 def flag(text: str) -> bool:
-    """Parse `true` or `false`, or one of the words that clients and SDKs have for them."""
+    """`true` or `false`, or one of the words that clients and SDKs have for them."""
     value = _FLAGS.get(text.strip().lower())
     if value is None:
         raise ValueError(text)
@@ -191,7 +190,7 @@ class OptionTable:
     of_client: Mapping[str, str] = field(default_factory=dict)
 
     def parse(self, config: BindingConfig, query: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Return the values given in a configuration, and in the URL's query, over which options win.
+        """The values given in a configuration, and in the URL's query, over which options win.
 
         Names need no underscores: Spark makes `timeZone` `timezone`. `OptionError` for an unknown name
         and for an invalid value.
@@ -225,17 +224,13 @@ class OptionTable:
         if parse is None and self.passed is not None and self.passed.fullmatch(option):
             parse = str
         if parse is None:
-            raise OptionError(f"{self.broker}.{option} is unknown{self.aside}: {self._hint(option)}")
+            known = ", ".join(sorted((*self.own, *self.tls)))
+            raise OptionError(f"{self.broker}.{option} is unknown{self.aside}: use one of {known}")
         return value_of(self.broker, option, text, parse, shown=shown)
-
-    def _hint(self, option: str) -> str:
-        known = sorted((*self.own, *self.tls))
-        nearest = difflib.get_close_matches(option, known, n=1)
-        return f"did you mean '{self.broker}.{nearest[0]}'?" if nearest else f"use one of {', '.join(known)}"
 
 
 def value_of(broker: str, option: str, text: str, parse: Callable[[str], Any], *, shown: bool = True) -> Any:
-    """Return the value of an option; `OptionError` says what it takes, and shows the text if no secret."""
+    """The value of an option; `OptionError` says what it takes, and shows the text if no secret."""
     try:
         return parse(text)
     except ValueError as error:
@@ -245,7 +240,7 @@ def value_of(broker: str, option: str, text: str, parse: Callable[[str], Any], *
 
 
 def _may_show(option: str, text: str) -> bool:
-    """Return whether neither the name speaks of a secret nor the text may be a URL with a login."""
+    """Whether neither the name speaks of a secret nor the text may be a URL with a login."""
     return not _NEVER_SHOWN.search(option) and "@" not in text
 
 
@@ -255,7 +250,7 @@ def _quoted(text: str) -> str:
 
 
 def tls_context(broker: str, tls: Mapping[str, Any]) -> ssl.SSLContext:
-    """Return a TLS context by the `ssl_` options of a binding; reads the files of certificates."""
+    """A TLS context by the `ssl_` options of a binding; reads the files of certificates."""
     try:
         context = ssl.create_default_context(cafile=tls.get("ssl_ca_certs"))
         context.check_hostname = tls.get("ssl_check_hostname", True)

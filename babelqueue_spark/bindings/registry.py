@@ -76,7 +76,7 @@ BINDINGS: dict[str, Registration] = {
 def register(name: str, target: str | type[BaseBinding], *, schemes: tuple[str, ...] = ()) -> None:
     """Make a broker known in this process.
 
-    Spark's workers are processes of their own: what they are to find too is offered by an entry point.
+    Spark's workers are processes of their own: what they shall find too is offered by an entry point.
 
     Args:
         name: the broker, in lower case: the value of option `broker`, and what precedes its own options.
@@ -87,7 +87,8 @@ def register(name: str, target: str | type[BaseBinding], *, schemes: tuple[str, 
         ValueError: the name or a scheme is taken.
     """
     schemes = schemes or (name,)
-    if name in BINDINGS or not set(known_schemes()).isdisjoint(schemes):
+    taken = {scheme for each in BINDINGS.values() for scheme in each.schemes}
+    if name in BINDINGS or taken & set(schemes):
         raise ValueError(f"broker '{name}': the name or a scheme of {', '.join(schemes)} is another broker's")
     BINDINGS[name] = Registration(target, "", schemes, ())
 
@@ -97,25 +98,20 @@ def brokers() -> list[str]:
     return sorted({*BINDINGS, *(point.name for point in entry_points(group=GROUP))})
 
 
-def known_schemes() -> list[str]:
-    """Return how URLs of registered brokers start."""
-    return [scheme for each in BINDINGS.values() for scheme in each.schemes]
-
-
 def is_known(broker: str) -> bool:
-    """Return whether a broker is registered, or offered by a package; imports nothing."""
+    """Whether a broker is registered, or offered by a package; imports nothing."""
     return broker in BINDINGS or bool(_offered(broker))
 
 
 def broker_of(url: str) -> str | None:
-    """Return the broker that a URL's scheme names, or None."""
+    """The broker that a URL's scheme names, or None."""
     scheme = url.partition("://")[0].partition("+")[0].lower()
     found = next((name for name, each in BINDINGS.items() if scheme in each.schemes), None)
     return found or (scheme if _offered(scheme) else None)
 
 
 def binding_class(broker: str) -> type[BaseBinding]:
-    """Return the binding of a broker; `OptionError` if it is unknown, or cannot be imported."""
+    """The binding of a broker; `OptionError` if it is unknown, or cannot be imported."""
     if broker in BINDINGS:
         return _imported(broker, BINDINGS[broker])
     offered = _offered(broker)
@@ -129,7 +125,7 @@ def binding_class(broker: str) -> type[BaseBinding]:
 
 
 def create_binding(broker: str, config: BindingConfig) -> BaseBinding:
-    """Return a binding for one reader or writer; nothing is connected yet."""
+    """A binding for one reader or writer; nothing is connected yet."""
     return binding_class(broker)(config)
 
 
@@ -147,7 +143,7 @@ def _offered(broker: str) -> list[EntryPoint]:
 
 
 def _loaded(point: EntryPoint) -> type[BaseBinding]:
-    """Return the class of an entry point; `OptionError` names the package if there is none."""
+    """The class of an entry point; `OptionError` names the package if there is none."""
     try:
         found = point.load()
     except Exception as error:  # noqa: BLE001 (another package's import may fail in any way)

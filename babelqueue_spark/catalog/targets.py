@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.types import DataType, StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from babelqueue_spark.catalog.widening import additions, widened
 from babelqueue_spark.errors import CatalogError
@@ -29,7 +29,7 @@ class Files:
     format: str
 
     def name(self, urn: str) -> str:
-        """Return the folder of a URN."""
+        """The folder of a URN."""
         return folder_of(urn)
 
     def prepare(self, spark: SparkSession, name: str, schema: StructType) -> StructType:
@@ -62,7 +62,7 @@ class Tables:
     format: str
 
     def name(self, urn: str) -> str:
-        """Return the table of a URN."""
+        """The table of a URN."""
         return table_of(urn)
 
     def prepare(self, spark: SparkSession, name: str, schema: StructType) -> StructType:
@@ -77,7 +77,7 @@ class Tables:
         wanted = widened(known, schema, table)
         for path, kind in additions(known, wanted):
             try:
-                spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({quoted(*path)} {_ddl(kind)})")
+                spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({quoted(*path)} {kind.simpleString()})")
             except AnalysisException as error:
                 raise CatalogError(
                     f"{table} lacks {'.'.join(path)}, and the format {self.format} cannot add it there: "
@@ -101,34 +101,29 @@ class Tables:
 
 
 def columns_of(messages: DataFrame, *others: Column) -> DataFrame:
-    """Return what a table has of each message: where it is from, then `others`."""
+    """What a table has of each message: where it is from, then `others`."""
     return messages.select(
         "job", "trace_id", "meta.id", "queue", "meta.lang", "meta.created_at", "attempts", *others
     )
 
 
 def quoted(*parts: str) -> str:
-    """Return an identifier of Spark SQL."""
+    """An identifier of Spark SQL."""
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
 
 
-def _ddl(kind: DataType) -> str:
-    """Return a type of Spark SQL, its members quoted where they need it."""
-    return StructType([StructField("it", kind)]).toDDL().removeprefix("it ")
-
-
 def folder_of(urn: str) -> str:
-    """Return the folder of a URN: readable, one for each, within the one that was named, and not hidden."""
-    return _name(urn, r"[A-Za-z0-9-][A-Za-z0-9:-]{0,99}", ".")
+    """The folder of a URN: readable, one for each, and within the one that was named."""
+    return _name(urn, r"[A-Za-z0-9:-]{1,100}", ".")
 
 
 def table_of(urn: str) -> str:
-    """Return the table of a URN: letters, digits and `_`; none differ by case alone."""
-    return _name(urn, r"[a-z0-9][a-z0-9:]{0,99}", "__").lower()
+    """The table of a URN: letters, digits and `_`; none differ by case alone."""
+    return _name(urn, r"[a-z0-9:]{1,100}", "__").lower()
 
 
 def _name(urn: str, as_it_is: str, joint: str) -> str:
     if re.fullmatch(as_it_is, urn):
         return urn.replace(":", "_")
-    readable = re.sub(r"[^A-Za-z0-9]", "_", urn)[:100].lstrip("_") or "urn"
+    readable = re.sub(r"[^A-Za-z0-9]", "_", urn)[:100]
     return f"{readable}{joint}{hashlib.blake2b(urn.encode(), digest_size=8).hexdigest()}"

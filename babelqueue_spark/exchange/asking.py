@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 import uuid
@@ -13,14 +14,12 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import Binding
 from babelqueue_spark.bindings.batches import HEADERS
-from babelqueue_spark.connector.message_log import MessageLog, message_log
 from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.connector.publishing import publish
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.connector.rows.writing import to_messages
 from babelqueue_spark.envelope import META_TYPE, decode
 from babelqueue_spark.errors import OptionError, RequestFailedError, RequestTimeoutError
-from babelqueue_spark.exchange.given import extra_of, json_of
 from babelqueue_spark.worker.messages import (
     CAUSATION_META,
     CORRELATION_HEADER,
@@ -46,9 +45,6 @@ def ask(
     *,
     timeout: float = 30.0,
     reply_queue: str | None = None,
-    trace_id: str | None = None,
-    headers: Mapping[str, str] | None = None,
-    meta: Mapping[str, Any] | None = None,
 ) -> Message:
     """Publish a request and wait for its reply, on the driver; a `worker.responder` answers it.
 
@@ -61,16 +57,11 @@ def ask(
         timeout: seconds to wait.
         reply_queue: where this call alone reads replies; by default a new one. Name one on brokers whose
             queues have to be there, such as SQS.
-        trace_id: that of the message which the request follows from; by default a new one.
-        headers: that go along, on brokers that keep headers.
-        meta: further keys of `meta`, such as `causation_id`.
 
     Raises:
         RequestFailedError: the responder raised.
         RequestTimeoutError: no reply came in time.
-        OptionError: an option, `data` or `meta` is invalid, or nothing can be taken out of the broker
-            (Kafka).
-        BabelQueueError: the broker keeps no headers.
+        OptionError: an option is invalid, or nothing can be taken out of the broker (Kafka).
     """
     given = {name: str(value) for name, value in options.items()}
     parsed = write_options(given)
@@ -80,29 +71,18 @@ def ask(
     request_id = str(uuid.uuid4())
     if reply_queue in parsed.queue:
         raise OptionError("ask needs a reply_queue other than 'queue': it takes all messages from there")
-    with (
-        parsed.queue_binding() as binding,
-        message_log(parsed.message_log, f"asked-{request_id}", binding, parsed.catalog) as lines,
-    ):
+    with parsed.queue_binding() as binding:
         queue = reply_queue or _new_queue(binding, request_id)
         binding.check_queue(queue)
         if reply_queue is None:
             binding.make_temporary(queue, timeout + _LATE)
-        binding.backlog(queue)  # creates it where it is missing: a reply goes only to a queue that is there
-        request = pa.RecordBatch.from_pydict(
-            {
-                "job": pa.array([urn], pa.string()),
-                "data": pa.array([json_of(dict(data), f"'{urn}'")], pa.string()),
-                "trace_id": pa.array([trace_id], pa.string()),
-                **_addressed(binding, urn, request_id, queue, headers or {}, meta or {}),
-            }
-        )
+        request = _request(urn, data, request_id, queue, headers=binding.capabilities.headers)
         for target, messages in to_messages(request, 0, IdSource(request_id), parsed, binding).items():
-            publish(binding, target, messages, lines=lines)
-        for reply in _replies(binding, queue, deadline, lines):
+            publish(binding, target, messages)
+        for reply in _replies(binding, queue, deadline):
             if _answers(reply, request_id):
                 return _checked(reply, urn)
-            logger.info("queue %s: ignored message %r, which answers another request", queue, reply.id)
+            logger.info("queue %s: ignored message %s, which answers another request", queue, reply.id)
     raise RequestTimeoutError(
         f"{binding.title}: no reply to '{urn}' came within {timeout:g} s: is a responder at queue "
         f"'{parsed.queue[0]}'? The request may still be handled"
@@ -110,7 +90,7 @@ def ask(
 
 
 def _new_queue(binding: Binding, request_id: str) -> str:
-    """Return a name for a reply queue; in a Redis Cluster it needs a hash tag."""
+    """A name for a reply queue; in a Redis Cluster it needs a hash tag."""
     name = f"replies-{request_id}"
     try:
         binding.check_queue(name)
@@ -119,27 +99,23 @@ def _new_queue(binding: Binding, request_id: str) -> str:
     return name
 
 
-def _addressed(
-    binding: Binding,
-    urn: str,
-    request_id: str,
-    reply_queue: str,
-    headers: Mapping[str, str],
-    meta: Mapping[str, Any],
-) -> dict[str, pa.Array]:
-    """Return the columns that name the reply queue: `meta` only where there are no headers."""
-    if binding.capabilities.headers:
-        headers = {**headers, REPLY_TO_HEADER: reply_queue}
-    else:
-        meta = {**meta, REPLY_TO_META: reply_queue}
-    kind = pa.struct([META_TYPE.field("id"), META_TYPE.field("extra")])
-    return {
-        "meta": pa.array([{"id": request_id, "extra": extra_of(meta, f"'{urn}'")}], kind),
-        "headers": pa.array([[*headers.items()] or None], HEADERS),
-    }
+def _request(
+    urn: str, data: Mapping[str, Any], request_id: str, reply_queue: str, *, headers: bool
+) -> pa.RecordBatch:
+    """The row of a write. Its `meta`, which is not for routing, names the queue only without headers."""
+    extra = [] if headers else [(REPLY_TO_META, json.dumps(reply_queue))]
+    meta = pa.struct([META_TYPE.field("id"), META_TYPE.field("extra")])
+    return pa.RecordBatch.from_pydict(
+        {
+            "job": pa.array([urn], pa.string()),
+            "data": pa.array([json.dumps(data, ensure_ascii=False, allow_nan=False)], pa.string()),
+            "meta": pa.array([{"id": request_id, "extra": extra}], meta),
+            "headers": pa.array([[(REPLY_TO_HEADER, reply_queue)] if headers else None], HEADERS),
+        }
+    )
 
 
-def _replies(binding: Binding, queue: str, deadline: float, lines: MessageLog) -> Iterator[Message]:
+def _replies(binding: Binding, queue: str, deadline: float) -> Iterator[Message]:
     """Take what comes to the queue until the time is over."""
     pause = _SHORTEST_PAUSE
     most = min(_CLAIMED_AT_ONCE, binding.capabilities.claim_batch)
@@ -148,7 +124,6 @@ def _replies(binding: Binding, queue: str, deadline: float, lines: MessageLog) -
         batch = binding.claim(queue, most, _CLAIMED_BYTES)
         if batch.num_rows:
             binding.acknowledge(queue, batch)
-            lines.write_all("taken", batch, queue)
             yield from _messages(queue, batch)
             pause = _SHORTEST_PAUSE
         if left <= 0:
@@ -159,7 +134,7 @@ def _replies(binding: Binding, queue: str, deadline: float, lines: MessageLog) -
 
 
 def _messages(queue: str, deliveries: pa.RecordBatch) -> Iterator[Message]:
-    """Yield the valid envelopes among `DELIVERIES`."""
+    """The valid envelopes among `DELIVERIES`."""
     envelopes = decode(deliveries.column("body"))
     columns = (
         envelopes.column("error"),
@@ -186,7 +161,7 @@ def _answers(reply: Message, request_id: str) -> bool:
 
 
 def _checked(reply: Message, urn: str) -> Message:
-    """Return the reply; raises what it reports."""
+    """The reply; raises what it reports."""
     if reply.job != REQUEST_FAILED:
         return reply
     reason, exception, error = (reply.data.get(name) for name in ("reason", "exception", "error"))

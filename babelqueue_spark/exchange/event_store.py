@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from babelqueue_spark.envelope.columns import TIMESTAMP
-from babelqueue_spark.errors import EventConflictError, EventStoreError, OptionError
+from babelqueue_spark.errors import EventConflictError, EventStoreError
 from babelqueue_spark.exchange.event_rows import FILES, STREAM, events_of, write_rows
 from babelqueue_spark.exchange.event_table import COLUMNS, SCHEMA, EventFile, EventTable, files_with
 from babelqueue_spark.exchange.following import EventDataSource
@@ -46,14 +46,12 @@ class Slice:
     Attributes:
         stream: which.
         events: in the order that was asked for; columns `stream`, `occurred_at`, `event_id`, `job`, `body`.
-        has_more: whether the stream has more behind them, in that order.
-        version: of the table that was read.
+        has_more: whether the stream goes on behind them, in that order.
     """
 
     stream: StreamId
     events: pa.Table
     has_more: bool
-    version: int
 
     @property
     def cursor(self) -> Cursor | None:
@@ -91,7 +89,7 @@ class EventStore:
         self._table = EventTable(str(location), dict(options or {}))
 
     def exists(self) -> bool:
-        """Return whether the table was made."""
+        """Whether the table was made."""
         return self._table.exists()
 
     def create(self) -> None:
@@ -99,7 +97,7 @@ class EventStore:
         self._table.opened()
 
     def describe(self) -> Description:
-        """Return what it holds. Reads the files that hold several streams."""
+        """What it holds. Reads the files that hold several streams."""
         table = self._table.opened()
         streams, events, size = set[str](), 0, 0
         files = files_with(table, None, (None, None)).to_pylist()
@@ -144,38 +142,40 @@ class EventStore:
         self,
         stream: StreamId | str,
         events: Sequence[Mapping[str, Any]],
-        expected: Slice | str | None = None,
+        expected: str | None = None,
     ) -> list[str]:
         """Append events from this process; returns their ids.
 
-        Their times are later than those of all events in the stream, unless they name one.
+        Their times are later than those of all events in the stream.
 
         Args:
             stream: of all of them.
-            events: of each `job` and `data` (an object, or its JSON text), and if need be `trace_id`, `meta`
-                (keys that the envelope does not set), `id`, `occurred_at` (a datetime with a time zone).
-            expected: a slice to which nothing was added since it was read; or the id of the event that was
-                added last, empty where the stream must have none; None where that does not matter. Of several
-                writers that expect the same one succeeds. A slice is exact. An id is not, once `optimize` or
-                `delete` has rewritten files: then the last one in time counts.
+            events: of each `job` and `data` (an object, or its JSON text), and if need be `trace_id`.
+            expected: the id of the event that the stream ends with; empty where it must have none; None
+                where that does not matter. Of several writers that expect the same one succeeds.
 
         Raises:
-            EventConflictError: another event was added, or the stream has one of these ids.
+            EventConflictError: the stream ends with another event.
             EventStoreError: the table cannot be written.
-            OptionError: an event has a key that is unknown, or a value that JSON cannot carry.
         """
         stream = _parsed(stream)
         if not events:
             return []
         for _ in range(_ATTEMPTS):
             table = self._table.opened()
-            self._check_expected(table, stream, expected)
-            self._check_new(table, stream, [event["id"] for event in events if event.get("id")])
             last = self._slice(table, stream, since=None, count=1, forward=False).cursor
+            if expected is not None and expected != (last.event_id if last else ""):
+                ends = f"with {last.event_id}" if last else "before its first event"
+                raise EventConflictError(
+                    f"stream {stream} of {self._table.location} ends {ends}, not "
+                    f"{'with ' + expected if expected else 'before its first event'}: read what is new, and "
+                    "decide again"
+                )
             rows = events_of(stream, events, last.occurred_at if last else None)
+            ids: list[str] = rows["event_id"].to_pylist()
             file = self._table.write(rows)
-            if self._table.commit_at(table, [file]) or self._has(stream, rows.slice(0, 1)):
-                return rows["event_id"].to_pylist()  # type: ignore[no-any-return]
+            if self._table.commit_at(table, [file]) or self.get(stream, ids[0]) is not None:
+                return ids
         raise EventStoreError(
             f"event store {self._table.location}: {_ATTEMPTS} attempts met other writers: append, or put less"
         )
@@ -200,8 +200,11 @@ class EventStore:
         return self._slice(self._table.opened(), _parsed(stream), since, count, forward=forward)
 
     def get(self, stream: StreamId | str, event_id: str) -> dict[str, Any] | None:
-        """Return an event of a stream as a dict of the columns of a slice; None without such an event."""
-        return self._get(self._table.opened(), _parsed(stream), event_id)
+        """One event of a stream as a dict of the columns of a slice; None where it has no such event."""
+        stream = str(_parsed(stream))
+        wanted = (pc.field("stream") == stream) & (pc.field("event_id") == event_id)
+        found = self._table.first(self._table.opened(), stream, (None, None), wanted, 1)
+        return found.to_pylist()[0] if len(found) else None
 
     def delete(self, stream: StreamId | str, event_id: str) -> bool:
         """Delete an event of a stream; whether it had one. Older versions of the table keep it."""
@@ -218,7 +221,7 @@ class EventStore:
         until: datetime | None = None,
         as_of: int | datetime | None = None,
     ) -> DataFrame:
-        """Return the events as a DataFrame with the columns `COLUMNS`, in no order.
+        """The events as a DataFrame with the columns `COLUMNS`, in no order.
 
         Args:
             spark: a session, also of Spark Connect.
@@ -236,7 +239,7 @@ class EventStore:
         return frame.mapInArrow(partial(_read_files, self._table, wanted), COLUMNS)
 
     def follow(self, spark: SparkSession, *, new: bool = False) -> DataFrame:
-        """Return the events as a stream over the table's versions, with the columns `COLUMNS`.
+        """The events as a stream over the table's versions, with the columns `COLUMNS`.
 
         Written by `format("babelqueue")`, they make the store an outbox: what was appended is published.
 
@@ -254,7 +257,7 @@ class EventStore:
         )
 
     def tail(self, stream: StreamId | str | None = None, count: int = 10) -> Iterator[pa.Table]:
-        """Yield the last events, in the order of time; then, at each step, what was appended since.
+        """The last events, in the order of time; then, at each step, what was appended since the one before.
 
         Without Spark, and without an end.
 
@@ -329,47 +332,7 @@ class EventStore:
             wanted &= _behind(since, forward=forward)
         bounds = (at, None) if forward else (None, at)
         found = self._table.first(table, str(stream), bounds, wanted, count + 1, forward=forward)
-        return Slice(stream, found.slice(0, count), has_more=len(found) > count, version=table.version())
-
-    def _get(self, table: Any, stream: StreamId, event_id: str) -> dict[str, Any] | None:
-        wanted = (pc.field("stream") == str(stream)) & (pc.field("event_id") == event_id)
-        found = self._table.first(table, str(stream), (None, None), wanted, 1)
-        return found.to_pylist()[0] if len(found) else None
-
-    def _has(self, stream: StreamId, event: pa.Table) -> bool:
-        """Return whether this event is there, and not another with its id."""
-        [expected] = event.to_pylist()
-        found = self.get(stream, expected["event_id"])
-        return found is not None and found["body"] == expected["body"]
-
-    def _check_new(self, table: Any, stream: StreamId, ids: Sequence[str]) -> None:
-        for event_id in ids:
-            if self._get(table, stream, event_id) is not None:
-                raise EventConflictError(
-                    f"stream {stream} of {self._table.location} has an event {event_id}: give another one "
-                    "another id"
-                )
-
-    def _check_expected(self, table: Any, stream: StreamId, expected: Slice | str | None) -> None:
-        """Raise `EventConflictError` where an event was added that was not expected."""
-        if expected is None:
-            return
-        if isinstance(expected, Slice):
-            known, added = "", self._added_since(table, stream, expected)
-        else:
-            known, added = expected, self._table.added_last(table, str(stream))
-        found = added["event_id"][-1].as_py() if len(added) else ""
-        if found != known:
-            raise EventConflictError(
-                f"stream {stream} of {self._table.location}: the event that was added last is "
-                f"{found or 'none'}, which was not expected: read it, decide again, and expect that slice "
-                "(it is exact, an id is not where files were rewritten)"
-            )
-
-    def _added_since(self, table: Any, stream: StreamId, seen: Slice) -> pa.Table:
-        if seen.stream != stream:
-            raise OptionError(f"expected is a slice of {seen.stream}: read one of {stream}")
-        return self._table.added_since(table, seen.version, str(stream))
+        return Slice(stream, found.slice(0, count), has_more=len(found) > count)
 
 
 def _parsed(stream: StreamId | str) -> StreamId:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import deltalake
 import pyarrow as pa
@@ -22,7 +21,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
-from babelqueue_spark.errors import EventConflictError, EventStoreError, JournalError, OptionError
+from babelqueue_spark.errors import EventStoreError, JournalError, OptionError
 from babelqueue_spark.secrets import resolve
 from babelqueue_spark.storage import Store, is_object_store, login_in, open_store
 
@@ -40,25 +39,18 @@ COLUMNS = "stream STRING, occurred_at TIMESTAMP, event_id STRING, job STRING, bo
 """The same in a DataFrame; `bq.decode("body")` gives the rest of the envelope."""
 ORDER = [("stream", "ascending"), ("occurred_at", "ascending"), ("event_id", "ascending")]
 _LOGIN = re.compile(r"//[^/@\s]*:[^/@\s]*@")
-_UNUSABLE = re.compile(r"[\[\]^|\\]|%[0-9a-fA-F]{2}")
-"""The library panics over these in a folder's name, or reads another folder than it writes."""
-_CHANGE, _VERSION = "_change_type", "_commit_version"
-_CHANGES = SCHEMA.append(pa.field(_CHANGE, pa.string())).append(pa.field(_VERSION, pa.uint64()))
+_CHANGE = "_change_type"
+_CHANGES = SCHEMA.append(pa.field(_CHANGE, pa.string()))
 _OF_FILES = {
     "path": "path",
     "size_bytes": "size",
     "num_records": "events",
-    "modification_time": "added",
     "min.stream": "first_stream",
     "max.stream": "last_stream",
     "min.occurred_at": "low",
     "max.occurred_at": "high",
 }
 _BOUNDED = ("stream", "occurred_at", "event_id", "job")
-_GONE = re.compile("not found|Invalid table version")
-"""What the library says of files, or of a log, that were deleted."""
-_REWRITTEN = "part-"
-"""How the files begin that `optimize` and `delete` write."""
 _PROPERTIES = {"delta.enableChangeDataFeed": "true"}
 """So that what a version added can be read, whatever has been done to its files since."""
 
@@ -91,37 +83,31 @@ class EventTable:
                 "event store: a location takes no login and no parameters: give them as options, by "
                 "reference (env:NAME), or in the provider's environment variables"
             )
-        if not is_object_store(self.location):
-            open_store(self.location, "event store")  # refuses other schemes
-            if _UNUSABLE.search(str(self._folder)):
-                raise OptionError(
-                    f"event store {self.location}: its path has one of [ ] ^ | \\ or a percent escape (%20), "
-                    "which Delta Lake's library cannot use in names: rename the folder"
-                )
 
     def opened(self, version: int | datetime | None = None) -> DeltaTable:
-        """Return the table as it is now, or was: made where it is missing."""
+        """The table as it is now, or was: made where it is missing."""
         with self.explained():
             if version is None:
                 return self._created()
-            table = DeltaTable(self._url, storage_options=self._storage)
+            table = DeltaTable(self.location, storage_options=self._storage)
             table.load_as_version(version)
             return table
 
     def _created(self) -> DeltaTable:
         try:
             return DeltaTable.create(
-                self._url,
+                self.location,
                 schema=deltalake.Schema.from_arrow(SCHEMA),
                 mode="ignore",
                 configuration=_PROPERTIES,
                 storage_options=self._storage,
             )
         except CommitFailedError:  # of several who make it at once, another was first
-            return DeltaTable(self._url, storage_options=self._storage)
+            return DeltaTable(self.location, storage_options=self._storage)
 
     def write(self, events: pa.Table) -> EventFile:
-        """Write a file of events, as they are ordered; no reader sees it before it is committed."""
+        """Write a file of events, sorted; no reader sees it before it is committed."""
+        events = events.sort_by(ORDER)
         path = f"{uuid.uuid4().hex}.parquet"
         buffer = pa.BufferOutputStream()
         pq.write_table(events, buffer, compression="zstd")
@@ -171,7 +157,7 @@ class EventTable:
         return True
 
     def version(self, application: str | None = None, *, pin: bool = False) -> int:
-        """Return the newest version; for an application, the one it has pinned, or pins now.
+        """The newest version; for an application, that which it has pinned, or pins now if it shall.
 
         The table remembers it, as a transaction of the application's.
 
@@ -188,13 +174,13 @@ class EventTable:
                 return version
 
     def exists(self) -> bool:
-        """Return whether the table was made."""
+        """Whether the table was made."""
         with self.explained():
-            return DeltaTable.is_deltatable(self._url, storage_options=self._storage)
+            return DeltaTable.is_deltatable(self.location, storage_options=self._storage)
 
     @staticmethod
     def has(table: DeltaTable, transaction: tuple[str, int] | None) -> bool:
-        """Return whether a transaction is in the table, or a later one of the same application."""
+        """Whether a transaction is in the table, or a later one of the same application."""
         if transaction is None:
             return False
         application, version = transaction
@@ -202,7 +188,7 @@ class EventTable:
         return known is not None and known >= version
 
     def read(self, paths: Iterable[str], wanted: pc.Expression | None) -> Iterator[pa.Table]:
-        """Yield the events of files that an expression is true of, file by file."""
+        """The events of files that an expression is true of, file by file."""
         with self.explained():
             for path in paths:
                 events = pq.read_table(self._source(path), columns=SCHEMA.names).cast(SCHEMA)
@@ -218,7 +204,7 @@ class EventTable:
         *,
         forward: bool = True,
     ) -> pa.Table:
-        """Return the first events that an expression is true of, in the order of time, or backwards.
+        """The first events that an expression is true of, in the order of time, or backwards.
 
         Args:
             table: as it was opened.
@@ -244,49 +230,19 @@ class EventTable:
             found = pa.concat_tables([found, events]).sort_by(order).slice(0, count)
         return found
 
-    def added_last(self, table: DeltaTable, stream: str) -> pa.Table:
-        """Return the events of a stream that its last commit added, in the order in which it was given them.
-
-        Files that were rewritten have no such order: they are one commit, in the order of time.
-        """
-        files = files_with(table, stream, (None, None)).sort_by([("added", "descending")])
-        found, moment, is_given = SCHEMA.empty_table(), None, True
-        for path, added in zip(files["path"].to_pylist(), files["added"].to_pylist(), strict=True):
-            if len(found) and added != moment:
-                break
-            [events] = self.read([path], pc.field("stream") == stream)
-            is_given = not (len(found) or path.startswith(_REWRITTEN))
-            found, moment = pa.concat_tables([found, events]), added
-        return found if is_given else found.sort_by(ORDER)
-
     def streams(self, path: str) -> pa.ChunkedArray:
-        """Return the stream of each event in a file."""
+        """The stream of each event in a file."""
         with self.explained():
             return pq.read_table(self._source(path), columns=["stream"])["stream"].cast(pa.string())
 
     def added(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        """Yield what the versions from `first` to `last` added, version by version."""
+        """What the versions from `first` to `last` added, version by version."""
         with self.explained():
-            table = self.opened()
             for version in range(first, last + 1):
-                yield from _inserted(table, version, version).to_batches()
-
-    def added_since(self, table: DeltaTable, version: int, stream: str) -> pa.Table:
-        """Return what was added to a stream since a version, at one read.
-
-        Raises:
-            EventConflictError: nobody knows any more, as files of those versions are deleted.
-        """
-        try:
-            with self.explained():
-                return _inserted(table, version + 1, table.version(), f"stream = '{stream}'")
-        except EventStoreError as error:
-            if not _GONE.search(error.text):
-                raise
-            raise EventConflictError(
-                f"event store {self.location}: the slice is of version {version}, and files that were added "
-                "since are deleted (vacuum): read it again, decide again, and expect that slice"
-            ) from None
+                changes = pa.table(self.opened().load_cdf(version, version, allow_out_of_range=True))
+                changes = changes.select(_CHANGES.names).cast(_CHANGES)
+                inserts = changes.filter(pc.equal(changes[_CHANGE], "insert"))
+                yield from inserts.select(SCHEMA.names).sort_by(ORDER).to_batches()
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -304,45 +260,24 @@ class EventTable:
 
     def _source(self, path: str) -> Any:
         if not is_object_store(self.location):
-            return self._folder / path
+            return Path(self.location.removeprefix("file://"), path)
         content = self._store.read(path)
         if content is None:
             raise FileNotFoundError(f"file {path} is not there: restore it, or read an older version")
         return pa.BufferReader(content)
 
     @property
-    def _folder(self) -> Path:
-        """The folder of a location that is a path, or a URL, whose percent escapes stand for characters."""
-        scheme, found, path = self.location.partition("file:")
-        return Path(f"/{unquote(path).lstrip('/')}" if found and not scheme else self.location).absolute()
-
-    @property
-    def _url(self) -> str:
-        """The location as the library takes it."""
-        return self.location if is_object_store(self.location) else self._folder.as_uri()
-
-    @property
     def _store(self) -> Store:
-        place = self.location if is_object_store(self.location) else str(self._folder)
-        return open_store(place, "event store", self._storage)
+        return open_store(self.location, "event store", self._storage)
 
     @property
     def _storage(self) -> dict[str, str]:
         return {name: resolve(value, name) for name, value in self.options.items()}
 
 
-def _inserted(table: DeltaTable, first: int, last: int, wanted: str | None = None) -> pa.Table:
-    """Return what the versions from `first` to `last` added, in their order."""
-    changes = pa.table(table.load_cdf(first, last, predicate=wanted, allow_out_of_range=True))
-    changes = changes.select(_CHANGES.names).cast(_CHANGES)
-    inserts = changes.filter(pc.equal(changes[_CHANGE], "insert"))
-    return inserts.sort_by([(_VERSION, "ascending"), *ORDER]).select(SCHEMA.names)
-
-
 def _commit(table: DeltaTable, files: Iterable[EventFile], properties: CommitProperties) -> None:
-    """Make files part of a table that was opened, with a later time than those that are there."""
-    there = pa.table(table.get_add_actions())["modification_time"]
-    now = max(int(time.time() * 1000), (pc.max(there).cast(pa.int64()).as_py() or 0) + 1)
+    """Make files part of a table that was opened."""
+    now = int(time.time() * 1000)
     actions: list[Any] = [
         AddAction(file.path, file.size, {}, modification_time=now, data_change=True, stats=file.stats)
         for file in files
@@ -353,12 +288,11 @@ def _commit(table: DeltaTable, files: Iterable[EventFile], properties: CommitPro
 
 
 def files_with(table: DeltaTable, stream: str | None, bounds: tuple[Any, Any]) -> pa.Table:
-    """Return the files that may hold events of a stream (None = any) between two times (None = no bound).
+    """The files that may hold events of a stream (None = any) between two times (None = no bound).
 
     Returns:
-        `path`, `size` in bytes, `events`, `added` (later files have later times), and of what the file holds
-        the first and the last stream (`first_stream`, `last_stream`) and time (`low`, `high`); null where the
-        table does not say.
+        `path`, `size` in bytes, `events`, and of what the file holds the first and the last stream
+        (`first_stream`, `last_stream`) and time (`low`, `high`); null where the table does not say.
     """
     found = pa.table(table.get_add_actions(flatten=True))
     found = found.select([*_OF_FILES]).rename_columns([*_OF_FILES.values()])
@@ -378,7 +312,7 @@ def files_with(table: DeltaTable, stream: str | None, bounds: tuple[Any, Any]) -
 
 
 def _not_cut(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the bounds of files: writers of Delta, such as `optimize`, cut their microseconds off."""
+    """Ends of files: writers of Delta, such as `optimize`, cut their microseconds off."""
     return pc.add(times, pa.scalar(timedelta(microseconds=999), pa.duration("us")))
 
 

@@ -9,13 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from babelqueue_spark.connector.options import write_options
-from babelqueue_spark.connector.rows.writing import NO_QUEUE, refused_targets
 from babelqueue_spark.errors import BabelQueueError, OptionError, QueuesFailedError
 from babelqueue_spark.exchange.routing import Pairs, Routes, job_of, text_of
 from babelqueue_spark.exchange.sources import with_source
@@ -27,8 +25,6 @@ UNROUTED = "unrouted"
 """The original queue of dead letters that no route matches, where the options name no queue."""
 NO_ROUTE = "no_route"
 _QUEUE = "_exchange_queue"
-_OF_A_READ = {"error", "delivery"}
-"""Columns that say that rows were read: their `queue` is where they came from."""
 Transaction = tuple[str, int]
 """Name and number that a repeat of the same write has again, as the options `txnAppId` and `txnVersion`."""
 
@@ -52,7 +48,8 @@ class Exchange:
     Args:
         options: those of a write. `queue` is where messages without a route are said to come from when they
             become dead letters.
-        routes: URN patterns, in which `*` stands for any text, with a queue or several: a mapping, or pairs.
+        routes: URN patterns, in which `*` stands for any text, and queues: a mapping, or pairs where a
+            pattern has several queues.
         stages: what messages pass before they are written.
 
     Raises:
@@ -61,44 +58,37 @@ class Exchange:
 
     def __init__(self, options: Mapping[str, Any], routes: Pairs, stages: Stages | None = None) -> None:
         self._options = {name: str(value) for name, value in options.items()}
-        self._parsed = write_options(self._options)
-        if self._parsed.txn_app_id is not None:
+        parsed = write_options(self._options)
+        if parsed.txn_app_id is not None:
             raise OptionError("options 'txnAppId' and 'txnVersion' are an argument here: write(…, txn=…)")
-        self._origin = self._parsed.queue[0] if self._parsed.queue else UNROUTED
+        self._origin = parsed.queue[0] if parsed.queue else UNROUTED
         self._routes = Routes(routes)
         self._stages = stages or Stages()
 
     def send(self, frame: DataFrame) -> DataFrame:
         """Fill the column `queue` by the best route: an exact URN, else the longest pattern.
 
-        A queue that a row names stays; null where no route matches. Rows that were read (a column `error` or
-        `delivery`) name none. Where they have an `error`, they keep the queue that they came from.
+        A queue that a row names stays; null where no route matches.
         """
-        kept = text_of(frame, "queue")
-        if _OF_A_READ & {*frame.columns}:
-            kept = F.when(_is_invalid(frame), kept)
-        return frame.withColumn("queue", F.coalesce(kept, self._routes.best(job_of(frame))))
+        return frame.withColumn(
+            "queue", F.coalesce(text_of(frame, "queue"), self._routes.best(job_of(frame)))
+        )
 
     def publish(self, frame: DataFrame) -> DataFrame:
         """Make a row for each queue with a route that matches; `write` gives them one id and one trace.
 
-        A row that matches none stays one row, whose queue is null, and one with an `error` stays one row with
-        its queue. Only `write` takes what this returns.
+        A row that matches none stays one row, whose queue is null. Only `write` takes what this returns.
         """
-        queues = F.when(_is_invalid(frame), F.array(text_of(frame, "queue"))).otherwise(
-            self._routes.all(job_of(frame))
-        )
+        queues = F.explode_outer(self._routes.all(job_of(frame)))
         return (
             with_source(frame)
-            .select("*", F.explode_outer(queues).alias(_QUEUE))
+            .select("*", queues.alias(_QUEUE))
             .drop("queue")
             .withColumnRenamed(_QUEUE, "queue")
         )
 
     def write(self, frame: DataFrame, txn: Transaction | None = None) -> Written:
         """Run the stages and publish each row to its `queue`; dead letters for what is invalid or has none.
-
-        A row that was read with an `error` passes no stage: it is a dead letter with its body.
 
         A queue that fails does not stop the others. Rows are computed once, and kept by Spark until all are
         written.
@@ -117,19 +107,10 @@ class Exchange:
         passed = self._stages.run(given, seed).persist()
         try:
             self._stages.check(passed, given.count())
-            return self._write(self._judged(self._stages.stripped(passed)), txn)
+            return self._write(_judged(self._stages.stripped(passed)), txn)
         finally:
             passed.unpersist()
             given.unpersist()
-
-    def _judged(self, rows: DataFrame) -> DataFrame:
-        """Rows with a reason where they have no queue either, or one that can be none."""
-        queue = text_of(rows, "queue")
-        names = [row[0] for row in rows.select(queue).distinct().collect()]
-        with self._parsed.binding() as binding:
-            refused = queue.isin([*refused_targets(pa.array(names, pa.string()), binding)])
-        reason = F.when(queue.isNull(), F.lit(NO_ROUTE)).when(refused, F.lit(NO_QUEUE))
-        return rows.withColumns({"queue": F.when(~refused, queue), REASON: F.coalesce(REASON, reason)})
 
     def _write(self, rows: DataFrame, txn: Transaction | None) -> Written:
         found = rows.groupBy("queue", REASON).count().collect()
@@ -147,7 +128,7 @@ class Exchange:
         if dead:
             self._save(self._dead_letters(rows), "dead letters", txn, failed)
         if failed:
-            raise QueuesFailedError.of(failed)
+            raise QueuesFailedError(_failed_text(failed), failed)
         return Written(messages, dead)
 
     def _save(self, rows: DataFrame, queue: str, txn: Transaction | None, failed: dict[str, str]) -> None:
@@ -164,18 +145,23 @@ class Exchange:
     def _dead_letters(self, rows: DataFrame) -> DataFrame:
         block = F.struct(
             F.col(REASON).alias("reason"),
-            text_of(rows, "violation").alias("error"),
             F.coalesce(F.col("queue"), F.lit(self._origin)).alias("original_queue"),
         )
         return rows.where(F.col(REASON).isNotNull()).withColumn("dead_letter", block).drop(REASON)
 
 
-def _is_invalid(frame: DataFrame) -> Column:
-    """Return whether a row was read with an error."""
-    return text_of(frame, "error").isNotNull()
+def _judged(rows: DataFrame) -> DataFrame:
+    """Rows with a reason where they have no queue either."""
+    no_route = F.when(text_of(rows, "queue").isNull(), F.lit(NO_ROUTE))
+    return rows.withColumns({"queue": text_of(rows, "queue"), REASON: F.coalesce(F.col(REASON), no_route)})
 
 
 def _line(error: Exception) -> str:
-    """Return the connector's own line out of what Spark wraps around it."""
+    """The connector's own line out of what Spark wraps around it."""
     own = re.findall(r"babelqueue_spark\.errors\.\w+: (.+)", str(error))
     return str(own[-1]) if own else next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _failed_text(failed: Mapping[str, str]) -> str:
+    lines = "; ".join(f"{queue}: {text}" for queue, text in failed.items())
+    return f"{len(failed)} queues failed, the others have their messages ({lines})"

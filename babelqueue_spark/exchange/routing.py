@@ -7,16 +7,14 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from babelqueue_spark.envelope.urns import specificity
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.functions import urn_matches
 
-Queues = str | Iterable[str]
-Pairs = Mapping[str, Queues] | Iterable[tuple[str, Queues]]
+Pairs = Mapping[str, str] | Iterable[tuple[str, str]]
 
 
 class Routes:
-    """Pairs of a URN pattern, in which `*` stands for any text, and a queue or several.
+    """Pairs of a URN pattern, in which `*` stands for any text, and a queue.
 
     Raises:
         OptionError: there is none, or one lacks its pattern or its queue.
@@ -24,36 +22,28 @@ class Routes:
 
     def __init__(self, pairs: Pairs) -> None:
         given = pairs.items() if isinstance(pairs, Mapping) else pairs
-        try:
-            found = [(pattern.strip(), queue.strip()) for pattern, to in given for queue in _listed(to)]
-        except (AttributeError, TypeError, ValueError):
-            found = []
-        self._pairs = list(dict.fromkeys(found))
+        self._pairs = list(dict.fromkeys((pattern.strip(), queue.strip()) for pattern, queue in given))
         if not self._pairs or not all(pattern and queue for pattern, queue in self._pairs):
             raise OptionError(
-                "routes take URN patterns with queues, such as {'urn:babel:orders:*': ['billing', 'audit']}"
+                "routes take URN patterns with queues, such as {'urn:babel:orders:*': 'orders'}"
             )
 
     def best(self, job: Column) -> Column:
-        """Return the queue of an exact URN, else of the pattern with most characters besides `*`; or null.
+        """The queue of an exact URN, else of the pattern with most characters besides `*`; null without one.
 
         Of two patterns with as many, the one that was given first.
         """
-        ordered = sorted(self._pairs, key=lambda pair: specificity(pair[0]))
+        ordered = sorted(self._pairs, key=lambda pair: ("*" in pair[0], -len(pair[0].replace("*", ""))))
         return F.coalesce(*(_queue(job, pattern, queue) for pattern, queue in ordered))
 
     def all(self, job: Column) -> Column:
-        """Return each queue with a pattern that matches, once, in the order of the routes."""
+        """Each queue with a pattern that matches, once, in the order of the routes; empty without one."""
         queues = F.array(*(_queue(job, pattern, queue) for pattern, queue in self._pairs))
         return F.array_distinct(F.array_compact(queues))
 
 
-def _listed(queues: Queues) -> Iterable[str]:
-    return [queues] if isinstance(queues, str) else list(queues) or [""]
-
-
 def matching(job: Column, pattern: str) -> Column:
-    """Return whether a URN matches; false where there is none."""
+    """Whether a URN matches; false where there is none."""
     if pattern == "*":
         return job.isNotNull()
     if "*" not in pattern:
@@ -62,12 +52,12 @@ def matching(job: Column, pattern: str) -> Column:
 
 
 def job_of(frame: DataFrame) -> Column:
-    """Return the URN of each row, null where it is empty or not there."""
+    """The URN of each row, null where it is empty or not there."""
     return F.coalesce(text_of(frame, "job"), text_of(frame, "urn"))
 
 
 def text_of(frame: DataFrame, name: str) -> Column:
-    """Return a column as text, null where it is empty or not there."""
+    """A column as text, null where it is empty or not there."""
     if name not in frame.columns:
         return F.lit(None).cast("string")
     return F.nullif(F.col(name).cast("string"), F.lit(""))

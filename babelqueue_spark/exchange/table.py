@@ -68,7 +68,6 @@ class Job:
         generation: how often it was scheduled since then.
         state: `claimed` while a release publishes it, `failed` where the broker cannot carry it.
         error: why it failed.
-        singly: whether a release publishes it alone.
     """
 
     job_id: str
@@ -82,7 +81,6 @@ class Job:
     generation: int = 1
     state: State = "waiting"
     error: str | None = None
-    singly: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,13 +119,13 @@ class ScheduleTable:
         lease: seconds after which the claim of a release that died is another's.
     """
 
-    def __init__(self, url: str, table: str, lease: float) -> None:
+    def __init__(self, url: str, table: str, lease: int) -> None:
         given = SqlOptions.parse(BindingConfig(url=url, client_options={"table": table}))
         metadata = MetaData()
         self._jobs = _jobs(table, metadata)
         self._chunks = _chunks(f"{table}_chunks", metadata)
         self._client = SqlClient(given.url, metadata)
-        self._lease = int(lease * 1_000_000)
+        self._lease = lease * 1_000_000
 
     def close(self) -> None:
         """Close the connection; idempotent."""
@@ -286,32 +284,22 @@ class ScheduleTable:
         return self._client.write(work)
 
     def jobs_of(self, chunk: Chunk) -> list[Job]:
-        """Return the jobs of a chunk, in the order in which they are published."""
+        """The jobs of a chunk, in the order in which they are published."""
         jobs = self._jobs
         ordered = select(jobs).where(jobs.c.chunk == chunk.number).order_by(jobs.c.due_at, jobs.c.id)
         with self._client.reading() as connection:
             return [_job(row) for row in connection.execute(ordered)]
 
-    def note_singly(self, chunk: Chunk, numbers: Sequence[int]) -> None:
-        """Note that jobs of a chunk, by the numbers of their rows, are published one by one."""
-        noted = update(self._jobs).where(self._jobs.c.chunk == chunk.number).values(singly=1)
-        self._client.write(lambda connection: self._client.change(connection, noted, list(numbers)))
-
-    def finish(self, chunk: Chunk, published: Sequence[int], errors: Mapping[int, str]) -> None:
-        """Drop the published jobs of a chunk, by the numbers of their rows; the others stay.
-
-        Those with an error have failed. The chunk is dropped with the last of its jobs.
-        """
+    def finish(self, chunk: Chunk, errors: Mapping[int, str]) -> None:
+        """Drop the jobs of a chunk; those with an error, by the numbers of their rows, stay as failed."""
         jobs = self._jobs
-        of_the_chunk = jobs.c.chunk == chunk.number
 
         def work(connection: Connection) -> None:
             for number, error in errors.items():
-                failed = update(jobs).where(jobs.c.id == number, of_the_chunk)
-                connection.execute(failed.values(chunk=_FAILED, error=error))
-            self._client.change(connection, delete(jobs).where(of_the_chunk), list(published))
-            if connection.execute(select(jobs.c.id).where(of_the_chunk).limit(1)).first() is None:
-                connection.execute(delete(self._chunks).where(self._chunks.c.id == chunk.number))
+                mine = jobs.c.id == number, jobs.c.chunk == chunk.number
+                connection.execute(update(jobs).where(*mine).values(chunk=_FAILED, error=error))
+            connection.execute(delete(jobs).where(jobs.c.chunk == chunk.number))
+            connection.execute(delete(self._chunks).where(self._chunks.c.id == chunk.number))
 
         self._client.write(work)
 
@@ -328,7 +316,7 @@ class ScheduleTable:
         connection.execute(update(self._chunks).where(mine, *conditions).values(leased_until=moment))
 
     def browse(self) -> Iterator[list[Job]]:
-        """Yield all jobs, some at a time, in the order in which their ids were first scheduled."""
+        """All jobs, some at a time, in the order in which their ids were first scheduled."""
         jobs, seen = self._jobs, 0
         while True:
             page = select(jobs).where(jobs.c.id > seen).order_by(jobs.c.id).limit(_PAGE_ROWS)
@@ -365,7 +353,6 @@ def _jobs(name: str, metadata: MetaData) -> Table:
         Column("headers", _BYTES),
         Column("key", _TEXT),
         Column("error", _TEXT),
-        Column("singly", Integer, nullable=False),
         sqlite_autoincrement=True,
         **_IN_MYSQL,
     )
@@ -398,7 +385,6 @@ def _row(job: Job) -> dict[str, Any]:
         "key": job.key,
         "chunk": _WAITING,
         "error": None,
-        "singly": 0,
     }
 
 
@@ -415,7 +401,6 @@ def _job(row: Any) -> Job:
         generation=row.generation,
         state="claimed" if row.chunk > 0 else "failed" if row.chunk == _FAILED else "waiting",
         error=row.error,
-        singly=bool(row.singly),
     )
 
 

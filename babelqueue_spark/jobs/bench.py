@@ -3,13 +3,15 @@
     babelqueue-spark bench --url redis://localhost:6379/0
     spark-submit jobs/bench.py --url env:ORDERS_URL --queue bench --messages 1000000 --bytes 4000
 
-It publishes envelopes to a queue of its own, or to an empty one that you name where queues have to be there
-first, and reads them as a stream that goes nowhere. The stream's first batch pays for the start: the others
-are shown by themselves. What was published leaves the queue; a topic of Kafka keeps it.
+Publishes envelopes to a queue of its own, or to an empty one that you name where queues have to be made
+first, and reads them as a stream that goes nowhere. The first of the stream's batches pays for what is made
+once, so the others are shown by themselves. What was published is read again, and so leaves the queue; a
+topic of Kafka keeps it.
 """
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 import time
 import uuid
@@ -41,7 +43,7 @@ _ENVELOPE_BYTES = 230
 @job
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
-    given = command_line().parse_args(arguments)
+    given = parse(arguments)
     broker = {"url": given.url, **dict(given.option)}
     queue = given.queue or f"babelqueue-bench-{uuid.uuid4().hex[:12]}"
     if given.queue and (found := waiting(read_options({**broker, "queue": queue}))):
@@ -80,6 +82,11 @@ def command_line() -> Arguments:
     return parser
 
 
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; exits with 2 when it is wrong."""
+    return command_line().parse_args(arguments)
+
+
 def envelopes(spark: SparkSession, messages: int, size: int) -> DataFrame:
     """Rows to publish."""
     note = F.lit("x" * max(0, size - _ENVELOPE_BYTES))
@@ -95,7 +102,7 @@ def publish(messages: DataFrame, target: dict[str, str]) -> float:
 
 
 def read(spark: SparkSession, source: dict[str, str], state: str, messages: int) -> list[Any]:
-    """Return the progress of the batches of a stream that reads the queue to its end."""
+    """The progress of the batches of a stream that reads the queue to its end."""
     folder = f"{state.rstrip('/')}/{uuid.uuid4().hex}"
     query = (
         spark.readStream.format("babelqueue")
@@ -112,9 +119,5 @@ def read(spark: SparkSession, source: dict[str, str], state: str, messages: int)
 
 
 def line(what: str, messages: int, seconds: float) -> list[Any]:
-    """Return a row of the table."""
+    """A row of the table."""
     return [what, messages, f"{seconds:.1f}", round(messages / seconds)]
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -5,10 +5,10 @@
     spark-submit jobs/bridge.py --from-url env:OLD --from-queue orders,mails --to-url env:NEW \\
         --state s3a://streams/bridge --every '5 seconds'
 
-Messages keep their data as it stands, trace_id, meta, attempts, and where the target keeps them headers and
-key. Dead letters in the dead-letter queue of the queue that their block names arrive in the target's
-dead-letter queues. What no reader would accept arrives there too, byte for byte. A run that was killed is
-repeated without loss, and without repeats where the target is Redis or SQL.
+Messages keep their data as it stands, trace_id, meta, attempts, and where the target keeps them headers
+and key. Dead letters arrive in the target's dead-letter queues. What no reader would accept arrives there
+too, byte for byte and with the reason. A message leaves its queue when the stream's journal has it; a run
+that was killed is repeated without loss, and without repeats where the target is Redis or SQL.
 
 Without `--every` it carries what is there when it starts, then stops; with it, it continues until it is
 stopped. `--metrics` tells Prometheus of its batches, of the queues on both sides and of their dead letters.
@@ -20,16 +20,11 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import BooleanType
 
-from babelqueue_spark.bindings import binding_class
 from babelqueue_spark.connector.options import Options, read_options, write_options
-from babelqueue_spark.connector.rows.dead_letters import is_dead_letter_queue
 from babelqueue_spark.connector.rows.reading import SCHEMA
 from babelqueue_spark.jobs.command import Arguments, bar, job, new_console, observed, place, session, waiting
 
@@ -39,7 +34,7 @@ _LOOK_SECONDS = 1
 @job
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
-    given = command_line().parse_args(arguments)
+    given = parse(arguments)
     source, target = source_options(given), target_options(given)
     found = waiting(read_options(source))
     sink = write_options(target)
@@ -71,8 +66,13 @@ def command_line() -> Arguments:
     return parser
 
 
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; exits with 2 when it is wrong."""
+    return command_line().parse_args(arguments)
+
+
 def source_options(given: argparse.Namespace) -> dict[str, str]:
-    """Return the options of the read."""
+    """The options of the read."""
     return {
         "url": given.from_url,
         "queue": given.from_queue,
@@ -82,7 +82,7 @@ def source_options(given: argparse.Namespace) -> dict[str, str]:
 
 
 def target_options(given: argparse.Namespace) -> dict[str, str]:
-    """Return the options of the write."""
+    """The options of the write."""
     return {"url": given.to_url, **dict(given.to_option)}
 
 
@@ -93,11 +93,11 @@ def start(
     sink: Options,
     given: argparse.Namespace,
 ) -> StreamingQuery:
-    """Return the query that carries."""
+    """The query that carries."""
     frame = spark.readStream.format("babelqueue").options(**source).load()
     trigger: dict[str, Any] = {"processingTime": given.every} if given.every else {"availableNow": True}
     return (
-        carried_columns(frame, given.to_queue, read_options(source), sink)
+        carried_columns(frame, given.to_queue, sink)
         .writeStream.format("babelqueue")
         .queryName(f"bridge {given.from_queue}")
         .options(**target)
@@ -107,17 +107,12 @@ def start(
     )
 
 
-def carried_columns(frame: DataFrame, queue: str | None, source: Options, sink: Options) -> DataFrame:
-    """Return what is written of the columns of a read, as far as the target keeps it.
-
-    Dead letters name no queue, so that they go to their own dead-letter queues; a message with a block that
-    was read from elsewhere does.
-    """
+def carried_columns(frame: DataFrame, queue: str | None, sink: Options) -> DataFrame:
+    """What is written of the columns of a read, as far as the target keeps it."""
     with sink.binding() as binding:
         can = binding.capabilities
     beside = [*(["headers"] if can.headers else []), *(["delivery.key"] if can.keys else [])]
-    dead = _are_dead_letters(source)("queue", "dead_letter.original_queue")
-    refused = F.col("error").isNotNull() & ~dead
+    refused = F.col("error").isNotNull() & F.col("dead_letter").isNull()
     nothing = F.from_json(F.lit("{}"), SCHEMA["dead_letter"].dataType.simpleString())
     block = nothing.withField("reason", F.col("error")).withField("error", F.lit("refused by the job bridge"))
     return frame.select(
@@ -127,29 +122,10 @@ def carried_columns(frame: DataFrame, queue: str | None, source: Options, sink: 
         "meta",
         "attempts",
         "body",
-        F.when(~dead, F.lit(queue) if queue else F.col("queue")).alias("queue"),
+        (F.lit(queue) if queue else F.col("queue")).alias("queue"),
         F.when(refused, block).otherwise(F.col("dead_letter")).alias("dead_letter"),
         *beside,
     )
-
-
-def _are_dead_letters(source: Options) -> Callable[..., Column]:
-    """Make the function that tells whether messages were read from their dead-letter queue."""
-
-    def were(queues: pa.Array, originals: pa.Array) -> pa.Array:
-        kind = binding_class(source.broker)
-        pairs = zip(queues.to_pylist(), originals.to_pylist(), strict=True)
-        return pa.array(
-            [
-                original is not None and is_dead_letter_queue(queue, original, source, kind)
-                for queue, original in pairs
-            ],
-            pa.bool_(),
-        )
-
-    make: Any = arrow_udf  # its annotations know atomic types only
-    found: Callable[..., Column] = make(were, BooleanType())
-    return found
 
 
 def follow(query: StreamingQuery, progress: Callable[[int], object]) -> int:
@@ -164,7 +140,3 @@ def follow(query: StreamingQuery, progress: Callable[[int], object]) -> int:
                 return sum(batches.values())
     finally:
         query.stop()
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

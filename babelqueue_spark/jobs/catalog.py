@@ -4,13 +4,13 @@
     babelqueue-spark catalog check --url env:ORDERS_URL --queue orders --registry registry/registry.json
     babelqueue-spark catalog compat registry/registry.json proposed/registry.json
 
-`infer` proposes a registry: for each URN a schema with types, formats, and what each message has as
-required. `check` exits with 1 where a message has no schema, violates it, or has a property that it does
-not name. `compat` exits with 1 where what was valid under the old schema, or registry, is not under the new
-one.
+`infer` looks at what is in a queue, without consuming it, and proposes a registry: for each URN a schema
+with types, formats, and what is required because each message has it. `check` looks as `infer` does, and
+exits with 1 where a message has no schema, violates it, or has a property that it does not name. `compat`
+exits with 1 where what was valid under the old schema, or registry, is not under the new one.
 
-`infer` and `check` browse at most `--limit` messages of each queue, on all brokers but SQS. `--json` writes
-the findings to a file too. All three run without Spark.
+`infer` and `check` look at no more than `--limit` messages of each queue, on all brokers but SQS. `--json`
+writes the findings to a file too. All three run without Spark.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Rows = Iterator[tuple[str | None, str | None, str | None]]
 @job
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
-    given = command_line().parse_args(arguments)
+    given = parse(arguments)
     console = new_console()
     tasks = {"infer": infer, "check": check, "compat": compat}
     return tasks[given.task](given, console)
@@ -83,6 +83,11 @@ def _add_queue(task: Arguments) -> None:
     )
 
 
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; exits with 2 when it is wrong."""
+    return command_line().parse_args(arguments)
+
+
 # -- infer -------------------------------------------------------------------------------------------------
 
 
@@ -101,7 +106,7 @@ def infer(given: argparse.Namespace, console: Console) -> int:
 
 
 def shapes_of(rows: Rows) -> tuple[dict[str, Shape], Counter[str]]:
-    """Return what the payloads of each URN look like, and reason → messages that are no valid envelope."""
+    """What the payloads of each URN look like, and reason → messages that are no valid envelope."""
     shapes: dict[str, Shape] = {}
     refused: Counter[str] = Counter()
     for urn, data, error in rows:
@@ -113,7 +118,7 @@ def shapes_of(rows: Rows) -> tuple[dict[str, Shape], Counter[str]]:
 
 
 def schema_of(shape: Shape) -> dict[str, Any]:
-    """Return the schema of a URN's payloads."""
+    """The schema of a URN's payloads."""
     return {"$schema": _DRAFT, "$comment": f"inferred from {shape.values} messages", **shape.schema()}
 
 
@@ -164,7 +169,7 @@ def check(given: argparse.Namespace, console: Console) -> int:
 
 
 def findings(rows: Rows, registry: Registry) -> tuple[int, Counter[tuple[str, str, str]]]:
-    """Return how many messages there are, and (finding, URN, what) → messages."""
+    """How many messages there are, and (finding, URN, what) → messages."""
     found: Counter[tuple[str, str, str]] = Counter()
     total = 0
     for urn, data, error in rows:
@@ -206,7 +211,7 @@ def compat(given: argparse.Namespace, console: Console) -> int:
 
 
 def _changes(old: str, new: str) -> dict[str, list[str]]:
-    """Return breaking changes by URN, or by the new file's name where schemas are given."""
+    """Breaking changes by URN, or by the new file's name where schemas are given."""
     before, now = _registry_or_schema(old), _registry_or_schema(new)
     if isinstance(before, Registry) and isinstance(now, Registry):
         found = {}
@@ -260,7 +265,3 @@ def _write(path: str | None, content: dict[str, Any]) -> None:
 
 def _json(content: Any) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkException, PySparkImportError
@@ -42,14 +39,13 @@ __all__ = [
     "printable",
     "reason_of",
     "reference",
-    "run_here",
     "session",
     "show",
     "spinner",
     "waiting",
 ]
 
-Job = Callable[..., int]
+Job = Callable[[list[str] | None], int]
 
 
 class JobError(Exception):
@@ -57,13 +53,13 @@ class JobError(Exception):
 
 
 def of_both(options: Mapping[str, str]) -> dict[str, str]:
-    """Return those options that reads and writes share: the broker's."""
+    """Those options that reads and writes share: the broker's."""
     return {name: value for name, value in options.items() if name == "broker" or "." in name}
 
 
 def job(run: Job) -> Job:
-    """Return a job's `main`: what goes wrong is one line on standard error, and an exit code."""
-    name = Path(inspect.getfile(run)).stem.replace("_", "-")
+    """A job's `main`: what goes wrong is one line on standard error, and an exit code."""
+    name = run.__module__.rpartition(".")[2].replace("_", "-")
 
     @wraps(run)
     def main(arguments: list[str] | None = None) -> int:
@@ -80,7 +76,7 @@ def job(run: Job) -> Job:
 
 
 def reason_of(error: Exception) -> str:
-    """Return the connector's own line out of what Spark wraps around it."""
+    """The connector's own line out of what Spark wraps around it."""
     text = str(error)
     if isinstance(error, PySparkImportError):
         return f'{text} Spark Connect needs: pip install "babelqueue-spark[connect]"'
@@ -95,21 +91,13 @@ def waiting(options: Options) -> int:
 
 
 def session(name: str) -> SparkSession:
-    """Return the session that is there, or one for a job that shuffles counts only."""
-    run_here()
+    """The session that is there, or one for a job that shuffles counts only."""
     return SparkSession.getActiveSession() or (
         SparkSession.builder.appName(name)
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )
-
-
-def run_here() -> None:
-    """Without spark-submit: take this machine's cores, retries of failed tasks, and this Python."""
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "--master local[*,4] pyspark-shell")
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 @contextmanager
@@ -150,7 +138,7 @@ def new_console(**settings: Any) -> Console:
 
 
 def bar(console: Console, total: int | None) -> Progress:
-    """Return a progress bar; silent where the output is no terminal."""
+    """A progress bar; silent where the output is no terminal."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -162,12 +150,12 @@ def bar(console: Console, total: int | None) -> Progress:
 
 
 def spinner(console: Console, text: str) -> AbstractContextManager[object]:
-    """Return what is shown while work of unknown length is done; silent where the output is no terminal."""
+    """What is shown while work of unknown length is done; silent where the output is no terminal."""
     return console.status(text) if console.is_terminal else nullcontext()
 
 
 def show(console: Console, headings: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Print a table; numbers to the right, with separators."""
+    """A table; numbers to the right, with separators."""
     table = Table()
     lines = [list(row) for row in rows]
     for index, heading in enumerate(headings):

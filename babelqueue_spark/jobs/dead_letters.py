@@ -3,13 +3,15 @@
     babelqueue-spark dead-letters --url redis://localhost:6379/0 --queue orders.dlq
     spark-submit jobs/dead_letters.py --url env:ORDERS_URL --queue orders.dlq --html report.html
 
-It reads the queue without consuming it, on all brokers but SQS. `--html` writes a page with pictures,
-`--json` the numbers. Samples hold the data of messages. With `--option catalog=registry.json`, `***` stands
-for sensitive fields, for messages that the catalog does not know, and for errors.
+It reads the queue without consuming it, on all brokers but SQS. With `--html` it writes a page with
+pictures, with `--json` the numbers. Samples hold the data of messages: mind who reads them. With
+`--option catalog=registry.json`, `***` stands for sensitive fields, for messages that the catalog does not
+know, and for errors.
 """
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 from collections import Counter
@@ -60,7 +62,7 @@ class Report:
 @job
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
-    given = command_line().parse_args(arguments)
+    given = parse(arguments)
     options = {"url": given.url, "queue": given.queue, **dict(given.option)}
     console = new_console()
     found = waiting(read_options(options))
@@ -82,6 +84,11 @@ def command_line() -> Arguments:
     parser.add_argument("--json", metavar="FILE", help="write JSON instead of a table")
     parser.add_argument("--samples", type=count, default=3, help="of each reason (default: 3)")
     return parser
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; exits with 2 when it is wrong."""
+    return command_line().parse_args(arguments)
 
 
 def examine(spark: SparkSession, options: dict[str, str], samples: int) -> Report:
@@ -172,22 +179,17 @@ def _tables(report: Report) -> list[tuple[str, dict[str, int]]]:
 
 
 def as_json(report: Report) -> str:
-    """Return the report as a JSON object."""
+    """The report as a JSON object."""
     return json.dumps(asdict(report), indent=2, ensure_ascii=False)
 
 
 def as_html(report: Report) -> str:
-    """Return the report as a page that needs nothing beside it; the texts in its pictures are text."""
+    """The report as a page that needs nothing beside it."""
     page = Environment(
         loader=PackageLoader("babelqueue_spark.jobs", "."), autoescape=True, undefined=StrictUndefined
     ).get_template("dead_letters.html")
-    with matplotlib.rc_context({"svg.fonttype": "none", "text.parse_math": False}):
-        pictures = _pictures(report) if report.total else []
+    pictures = [] if not report.total else [_hours_picture(report), *map(_bars_picture, _tables(report)[:3])]
     return page.render(report=report, pictures=[Markup(picture) for picture in pictures])  # noqa: S704
-
-
-def _pictures(report: Report) -> list[str]:
-    return [_hours_picture(report), *map(_bars_picture, _tables(report)[:3])]
 
 
 def _hours_picture(report: Report) -> str:
@@ -226,10 +228,8 @@ def _figure(height: float) -> tuple[Figure, Any]:
 
 
 def _svg(figure: Figure) -> str:
+    """A figure as SVG whose texts are text."""
     file = io.StringIO()
-    figure.savefig(file, format="svg")
+    with matplotlib.rc_context({"svg.fonttype": "none", "text.parse_math": False}):
+        figure.savefig(file, format="svg")
     return file.getvalue().partition("?>")[2].partition(">")[2]
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

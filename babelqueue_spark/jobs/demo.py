@@ -3,9 +3,9 @@
     babelqueue-spark demo
     spark-submit jobs/demo.py --folder /tmp/demo
 
-It fills a SQLite queue with 50,000 envelopes of three URNs and one of every kind of bad message, drains it,
-publishes some more and drains again, then checks that every message is somewhere exactly once. The folder is
-created again each time.
+Fills a SQLite queue with 50,000 envelopes of three URNs and one of every kind of bad message, runs the
+job `drain` on it, publishes some more and runs it again, then checks that every message is somewhere
+exactly once. The folder is created again each time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from babelqueue_spark.bindings.batches import outgoing
 from babelqueue_spark.catalog.targets import folder_of
 from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.jobs import drain
-from babelqueue_spark.jobs.command import Arguments, JobError, job, run_here
+from babelqueue_spark.jobs.command import Arguments, JobError, job
 
 QUEUE = "shop"
 ENVELOPES = 50_000
@@ -95,13 +95,12 @@ def command_line() -> Arguments:
 
 
 def say(text: str) -> None:
-    """Print a headline."""
+    """A headline."""
     print(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() else f"\n{text}", flush=True)
 
 
 def session() -> SparkSession:
     """Spark on this machine."""
-    run_here()
     return (
         SparkSession.builder.master("local[2,4]")
         .appName("babelqueue-spark demo")
@@ -153,7 +152,7 @@ def publish_bad(url: str) -> None:
 
 
 def run_drain(url: str, folder: Path) -> int:
-    """Return the drain job as spark-submit would run it."""
+    """The drain job as spark-submit would run it."""
     schemas = [part for urn, ddl in SCHEMAS.items() for part in ("--schema", f"{urn}={ddl}")]
     return drain.main(["--url", url, "--queue", QUEUE, "--output", str(folder / "lake"), *schemas])
 
@@ -180,7 +179,3 @@ def report(spark: SparkSession, url: str, folder: Path) -> bool:
         f"+ {left} left in the queue: " + ("the sum is right" if right else "THE SUM IS WRONG")
     )
     return right
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -9,14 +9,16 @@
 It prints a line for each check: `ok`, `warning` or `failed`, and what to do. It works where packages are
 missing, and runs without Spark unless `--master` is given.
 
-It checks Python, Java, PySpark with its table formats, and packages of this machine; the broker's backlog
-and clock; exclusive creation, durable writes and free space of a journal's storage. With `--master`, a job
-on all executors checks their packages, the broker from there, and whether each sees the journal's
-directory.
+Of this machine it checks Python (also that of Spark's tasks), Java, PySpark with the table formats that go
+with it, and packages. Of a broker it polls the backlog, browses where that takes no message out of the
+queue, and compares clocks where the server tells the time. It consumes nothing, and does not create what
+is missing. Only on Pulsar it creates the subscription, as each read does. With `--probe` it publishes a
+message to a queue of its own, claims and acknowledges it. Where queues have to be there before, or messages
+stay, name an empty one that nobody else uses: `--probe QUEUE`. Pulsar keeps the topic.
 
-It consumes nothing, and does not create what is missing, except the subscription on Pulsar. `--probe`
-publishes a message to a queue of its own, claims and acknowledges it. Where queues have to be there before,
-or messages stay, name an empty one that nobody else uses: `--probe QUEUE`. Pulsar keeps the topic.
+Of a journal's storage it checks exclusive creation, the time of a durable write, and free space. It deletes
+its files and directories. With `--master`, a job on all executors checks their Python and packages, the
+broker from there, and whether each of them sees the journal's directory.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ def command_line() -> Arguments:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return the command line; exits with 2 when it is wrong."""
+    """The command line; exits with 2 when it is wrong."""
     parser = command_line()
     given = parser.parse_args(arguments)
     if bool(given.url) != bool(given.queue):
@@ -89,7 +91,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def findings(given: argparse.Namespace) -> Iterator[Finding]:
-    """Yield all that is asked for, one check after the other."""
+    """All that is asked for, one check after the other."""
     options = {name.lower(): value for name, value in given.option}
     needed = _needed(given, options)
     of_broker = {name: value for name, value in options.items() if not name.startswith("journal.")}
@@ -105,7 +107,7 @@ def findings(given: argparse.Namespace) -> Iterator[Finding]:
 
 
 def as_json(found: list[Finding]) -> str:
-    """Return the findings as a JSON object; `ok` is whether none has failed."""
+    """The findings as a JSON object; `ok` is whether none has failed."""
     good = all(each.status != "failed" for each in found)
     return json.dumps({"ok": good, "findings": [asdict(each) for each in found]}, indent=2)
 
@@ -139,7 +141,3 @@ def _line(each: Finding) -> str:
     where = f"executor {each.where}, " if each.where else ""
     line = f"{where}{each.check}: {each.text}"
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -8,13 +8,13 @@
     spark-submit jobs/events.py replay /srv/events --url env:ORDERS_URL --route 'urn:babel:orders:*=orders'
 
 With the id of a stream it takes that stream, else all of them. `export` writes a JSON object a line, stream
-by stream, in order; `jq -r .body` gives the envelopes as they were stored. `tail` shows the last events and
-what is appended. `create`, `describe` and `tail` run without Spark.
+by stream, each in its order; `body` is the text of the event's envelope, as it was stored: `jq -r .body`.
+`tail` shows the last events and what is appended, without Spark; `describe` and `create` go without it too.
 
-`replay` publishes events with their ids and traces, those of a stream in their order, with a header by
-which handlers know a replay; a broker without headers needs `--no-bypass`. Run again with the same `--txn`
-and options, a run that was killed publishes what was missing of the events that the store had at first,
-where the broker is Redis, SQL or Kafka.
+`replay` publishes events again: with their ids and traces, those of a stream in their order, marked by a
+header by which handlers know a replay. A broker without headers takes them with `--no-bypass`. Run with the
+same `--txn` and options again, a run that was killed publishes what was missing, where the broker is Redis,
+SQL or Kafka: of the events that the store had when it first ran.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from rich.console import Console
 
-from babelqueue_spark import exchange
 from babelqueue_spark.bindings.options import seconds
+from babelqueue_spark.exchange import EventStore
 from babelqueue_spark.jobs.command import (
     Arguments,
     JobError,
@@ -54,7 +54,7 @@ _ACTIONS = ("create", "describe", "export", "tail", "replay")
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
     given = parse(arguments)
-    store = exchange.EventStore(given.location, dict(given.store_option))
+    store = EventStore(given.location, dict(given.store_option))
     console = new_console(soft_wrap=True)
     if given.action != "create" and not store.exists():
         raise JobError(f"{given.location} is no event store: make one by 'events create', or name another")
@@ -122,7 +122,7 @@ def _add_replay(group: Any) -> None:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return the command line; exits with 2 when it is wrong."""
+    """The command line; exits with 2 when it is wrong."""
     parser = command_line()
     given = parser.parse_args(arguments)
     if given.action == "replay" and (given.url is None or bool(given.queue) == bool(given.route)):
@@ -131,22 +131,22 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def moment(text: str) -> datetime:
-    """Return a time in the notation of ISO 8601; without a zone, of this host's."""
+    """A time in the notation of ISO 8601; without a zone, of this host's."""
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
     except ValueError:
         raise argparse.ArgumentTypeError(f"'{text}' is not a time such as '2026-01-31 12:00'") from None
 
 
-def create(store: exchange.EventStore, given: argparse.Namespace, console: Console) -> None:
+def create(store: EventStore, given: argparse.Namespace, console: Console) -> None:
     """Make the store where it is missing."""
     there = store.exists()
     store.create()
     console.print(f"{given.location} {'was there' if there else 'is made'}", markup=False, highlight=False)
 
 
-def describe(store: exchange.EventStore, given: argparse.Namespace, console: Console) -> None:
-    """Print how much the store holds."""
+def describe(store: EventStore, given: argparse.Namespace, console: Console) -> None:
+    """How much it holds."""
     found = vars(store.describe())
     if given.json:
         print(json.dumps(found))
@@ -154,7 +154,7 @@ def describe(store: exchange.EventStore, given: argparse.Namespace, console: Con
         show(console, ("version", "streams", "events", "files", "bytes"), [found.values()])
 
 
-def export(store: exchange.EventStore, given: argparse.Namespace, console: Console) -> None:
+def export(store: EventStore, given: argparse.Namespace, console: Console) -> None:
     """Print events as JSON lines."""
     del console
     spark = session("events export")
@@ -172,7 +172,7 @@ def lines(events: DataFrame) -> DataFrame:
     return events.orderBy("stream", "occurred_at", "event_id").mapInArrow(written, "line STRING")
 
 
-def tail(store: exchange.EventStore, given: argparse.Namespace, console: Console) -> None:
+def tail(store: EventStore, given: argparse.Namespace, console: Console) -> None:
     """Print the last events, then what is appended."""
     left = given.max
     for events in store.tail(given.stream, given.lines):
@@ -185,7 +185,7 @@ def tail(store: exchange.EventStore, given: argparse.Namespace, console: Console
         sleep(given.every)
 
 
-def replay(store: exchange.EventStore, given: argparse.Namespace, console: Console) -> None:
+def replay(store: EventStore, given: argparse.Namespace, console: Console) -> None:
     """Publish events again."""
     options = {"url": given.url, **dict(given.option)}
     if given.queue:
@@ -206,16 +206,12 @@ def replay(store: exchange.EventStore, given: argparse.Namespace, console: Conso
 
 
 def line(row: dict[str, Any]) -> str:
-    """Return an event for a person."""
+    """An event for a person."""
     columns = (row["stream"], row["job"], row["event_id"], row["body"].decode())
     return printable(f"{row['occurred_at']:%Y-%m-%d %H:%M:%S} {' '.join(columns)}")
 
 
 def json_line(row: dict[str, Any]) -> str:
-    """Return all columns of an event; the body as text."""
+    """All columns of an event; the body as text."""
     occurred_at = row["occurred_at"].astimezone(UTC).isoformat(timespec="microseconds")
     return json.dumps({**row, "occurred_at": occurred_at, "body": row["body"].decode()}, ensure_ascii=False)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

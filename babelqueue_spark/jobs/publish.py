@@ -5,13 +5,15 @@
     spark-submit jobs/publish.py --url env:ORDERS_URL --queue orders --input /lake/orders --format parquet
     spark-submit jobs/publish.py --url env:ORDERS_URL --queue orders --table lake.shop.orders
 
-A JSON line is an envelope; `{"job": "urn:babel:orders:created", "data": {"order_id": 1}}` is enough. Lines
-are published in their order, some thousand at a time. A failure names the line to resume with; some lines
-after it may be on the queue already. The file may be compressed (gz, bz2, zst, lz4), on a disk or wherever
+A JSON line is an envelope; what it leaves out of `trace_id`, `meta` and `attempts` is filled in, so that
+`{"job": "urn:babel:orders:created", "data": {"order_id": 1}}` is enough. Lines are published in their
+order, some thousand at a time; when that fails, it names the line to resume with (some of the lines after
+it may be on the queue already). The file may be compressed (gz, bz2, zst, lz4), and lie on a disk or wherever
 `pyarrow.fs` reaches (`s3://…`, `gs://…`).
 
-With `--format` (any that Spark reads) or `--table`, rows have the columns of a write, such as `job` and
-`data` (JSON text, a struct or a map). Their order is not kept.
+With `--format` (any that Spark reads) or `--table`, rows have the columns of a write: `job` (or `urn`)
+and `data` (JSON text, a struct or a map), and if need be `trace_id`, `queue`, `key`, `headers`, `delay`
+and so on. Their order is not kept.
 
 What no reader would accept ends the job before it is published, unless `--skip-invalid` passes it over.
 """
@@ -41,7 +43,6 @@ from babelqueue_spark import functions as bq
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.bindings.batches import outgoing
 from babelqueue_spark.connector import publishing
-from babelqueue_spark.connector.message_log import MessageLog, message_log
 from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.envelope import Reason, decode, validate
 from babelqueue_spark.errors import BabelQueueError
@@ -125,7 +126,7 @@ def command_line() -> Arguments:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return the command line; exits with 2 when it is wrong."""
+    """The command line; exits with 2 when it is wrong."""
     parser = command_line()
     given = parser.parse_args(arguments)
     if (given.start_line > 1 or given.end_line) and (given.table or given.format != _LINES):
@@ -139,11 +140,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def publish_lines(given: argparse.Namespace, summary: Summary, progress: Callable[[int], object]) -> None:
     """Publish a file in its order, from this process; `progress(lines)` is called for each chunk."""
     options = write_options({"url": given.url, "queue": given.queue, **dict(given.option)})
-    name = f"published-{uuid.uuid4().hex}"
-    with (
-        options.binding() as binding,
-        message_log(options.message_log, name, binding, options.catalog) as log,
-    ):
+    with options.binding() as binding:
         size = min(_CHUNK, binding.capabilities.publish_batch)
         for first, lines in _chunks(given.input, given.start_line, given.end_line, size):
             bodies, reasons = completed(pa.array(lines, pa.binary()), given.queue)
@@ -156,7 +153,7 @@ def publish_lines(given: argparse.Namespace, summary: Summary, progress: Callabl
                 raise JobError(f"line {line}: {reason}; {published}; correct it, or use --skip-invalid")
             good = bodies.filter(pc.is_null(reasons))
             if not given.dry_run:
-                _publish(binding, given.queue, good, log, first, given.start_line)
+                _publish(binding, given.queue, good, first, given.start_line)
             summary.published.update(decode(good).column("job").to_pylist())
             progress(len(lines))
 
@@ -214,18 +211,16 @@ def _note(summary: Summary, first: int, reasons: pa.StringArray, refused: pa.Boo
     summary.samples += [(first + row, reasons[row].as_py()) for row in rows[:room]]
 
 
-def _publish(
-    binding: BaseBinding, queue: str, bodies: pa.BinaryArray, log: MessageLog, first: int, start: int
-) -> None:
+def _publish(binding: BaseBinding, queue: str, bodies: pa.BinaryArray, first: int, start: int) -> None:
     try:
-        publishing.publish(binding, queue, outgoing(len(bodies), body=bodies), lines=log)
+        publishing.publish(binding, queue, outgoing(len(bodies), body=bodies))
     except BabelQueueError as error:
         resume = f": resume with --start-line {first}" if first > start else ""
         raise JobError(f"{error}; some lines from {first} on may be published{resume}") from None
 
 
 def _published_before(first: int, start: int) -> str:
-    """Return what is on the queue when a run that began at line `start` ends at line `first`."""
+    """What is on the queue when a run that began at line `start` ends at line `first`."""
     if first == start:
         return "nothing is published"
     return f"nothing is published from line {first} on: resume with --start-line {first}"
@@ -277,7 +272,3 @@ def reason_column(frame: DataFrame) -> Column:
     envelope = bq.decode(body)
     other = F.when(~envelope["data"].eqNullSafe(data), F.lit(Reason.INVALID_DATA))
     return F.coalesce(envelope["error"], other)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

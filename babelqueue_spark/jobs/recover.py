@@ -3,15 +3,16 @@
     babelqueue-spark recover --url redis://localhost:6379/0 --queue orders
     babelqueue-spark recover --url env:ORDERS_URL --queue orders,mails
 
-A streaming query returns lapsed claims by itself. Run this job where only other consumers still read the
-queue, once `visibilityTimeout` is over. Messages go to the tail of their queue, unchanged. Claims that have
-not lapsed stay, and so do those of readers without a visibility timeout. With `--option
-redis.reclaim_idle=600`, messages without a deadline (InitPHP's workers write none) return too: a first run
-notes them, and one 600 s later returns those that are still there. It runs without Spark. Other brokers
-have nothing to recover.
+On Redis, a reader of the connector has its claims in keys of its own, which the consumers of the SDKs do
+not know. A streaming query returns lapsed ones by itself. Run this job where only other consumers still
+read the queue, once `visibilityTimeout` is over. Messages go to the tail of their queue, unchanged. Claims
+that have not lapsed stay, and so do those of readers without a visibility timeout. The job runs without
+Spark. On other brokers there is nothing to recover.
 """
 
 from __future__ import annotations
+
+import argparse
 
 from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.errors import OptionError
@@ -21,7 +22,7 @@ from babelqueue_spark.jobs.command import Arguments, job, new_console, printable
 @job
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
-    given = command_line().parse_args(arguments)
+    given = parse(arguments)
     options = read_options({"url": given.url, "queue": given.queue, **dict(given.option)})
     if options.broker != "redis":
         raise OptionError(f"broker '{options.broker}' returns lapsed claims by itself: run no job for it")
@@ -32,8 +33,6 @@ def main(arguments: list[str] | None = None) -> int:
         assert isinstance(binding, RedisBinding)
         for queue in options.queue:
             line = f"{printable(queue)}: {binding.recover(queue)} messages returned"
-            if unowned := binding.unowned(queue):
-                line += f", {unowned} in flight without a deadline"
             console.print(line, markup=False, highlight=False)
     return 0
 
@@ -45,5 +44,6 @@ def command_line() -> Arguments:
     return parser
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; exits with 2 when it is wrong."""
+    return command_line().parse_args(arguments)

@@ -4,9 +4,9 @@
     spark-submit jobs/redrive.py --url env:ORDERS_URL --queue orders.dlq --urn 'urn:babel:orders:*' \\
         --after '2026-01-01 00:00:00' --limit 1000
 
-Messages lose their dead letter block, and start with no attempts. A run that was killed may leave some in
-both queues, under the same id. Conditions add up; what does not meet them stays, and so does what no reader
-would accept.
+Messages lose their dead letter block, and start with no attempts. Each is published before it leaves the
+dead-letter queue: a run that was killed may leave some in both, under the same id. Conditions add up;
+what does not meet them stays, and so does what no reader would accept.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from babelqueue_spark.worker import Redriven, redrive
 @job
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
-    given = command_line().parse_args(arguments)
+    given = parse(arguments)
     options = {"url": given.url, **dict(given.option)}
     read_options({**options, "queue": given.queue})
     spark = session(f"redrive {given.queue}")
@@ -74,11 +74,7 @@ def command_line() -> Arguments:
     parser.add_argument("--before", metavar="TIME", help="failed before this time")
     parser.add_argument("--where", metavar="SQL", help="a condition on the columns of a read")
     parser.add_argument("--limit", type=count, help="most messages to move")
-    parser.add_argument(
-        "--poison",
-        action="store_true",
-        help="also what no reader accepts (for PHP's [] in data: --option allowEmptyListData=true)",
-    )
+    parser.add_argument("--poison", action="store_true", help="also what no reader accepts")
     parser.add_argument(
         "--bypass", action="store_true", help="with the header that asks for no effects outside"
     )
@@ -86,8 +82,13 @@ def command_line() -> Arguments:
     return parser
 
 
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; exits with 2 when it is wrong."""
+    return command_line().parse_args(arguments)
+
+
 def condition(given: argparse.Namespace) -> Column | None:
-    """Return all conditions of the command line as one, or None."""
+    """All conditions of the command line as one, or None."""
     failed_at = F.col("dead_letter.failed_at")
     conditions = []
     if given.reason:
@@ -105,7 +106,7 @@ def condition(given: argparse.Namespace) -> Column | None:
 
 
 def report(console: Console, result: Redriven, *, dry_run: bool) -> None:
-    """Print what went where, and what stayed; one line a message where nothing moved yet."""
+    """A table of what went where, and of what stayed; one line a message where nothing moved yet."""
     moved = Counter((move.to, move.reason or "", move.urn or "") for move in result.moves)
     rows = [
         *((*where, messages) for where, messages in sorted(moved.items())),
@@ -116,7 +117,3 @@ def report(console: Console, result: Redriven, *, dry_run: bool) -> None:
         for move in result.moves:
             line = printable(f"{move.id} {move.urn} {move.reason} -> {move.to}")
             console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -4,30 +4,31 @@
     babelqueue-spark relay --outbox sqlite:////srv/shop.db --table outbox --url env:ORDERS_URL --once
 
 A row goes to the queue that it names, or to `--queue`. Bodies stay as they are. `--once` publishes what is
-there, then stops. With `--every` it continues until it is interrupted, and passes over a broker or a database
-that is away. Several may run at once; the order of a queue's rows stays. A run that was killed is repeated
-without loss, and without repeats where the broker is Redis, SQL or Kafka. What the broker refuses stays
-pending with its error; the others are sent. It runs without Spark.
+there, then stops. With `--every` the job continues until it is interrupted, and passes over a broker or a
+database that is away. Several may run at once: a queue is relayed by one at a time, in the order of its
+rows. A run that was killed is repeated without loss, and without repeats where the broker is Redis, SQL or
+Kafka. What the broker refuses stays pending with its error, and others go on. The job runs without Spark.
 """
 
 from __future__ import annotations
 
+import argparse
 import logging
 import sys
 from time import sleep
 
-from babelqueue_spark import exchange
 from babelqueue_spark.bindings.options import seconds
-from babelqueue_spark.errors import BrokerFullError, BrokerUnreachableError, QueuesFailedError
+from babelqueue_spark.errors import BrokerFullError, BrokerUnreachableError
+from babelqueue_spark.exchange import Outbox
 from babelqueue_spark.jobs.command import Arguments, job, new_console, option, reference
 
 
 @job
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
-    given = command_line().parse_args(arguments)
+    given = parse(arguments)
     logging.basicConfig(format="relay: %(message)s")
-    outbox = exchange.Outbox(given.outbox, given.table, given.lease)
+    outbox = Outbox(given.outbox, given.table, given.lease)
     console = new_console(soft_wrap=True)
     options = {"url": given.url, **dict(given.option)}
     if given.queue:
@@ -35,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     while True:
         try:
             relayed = outbox.relay(options)
-        except (BrokerUnreachableError, BrokerFullError, QueuesFailedError) as error:
+        except (BrokerUnreachableError, BrokerFullError) as error:
             if given.once:
                 raise
             print(f"relay: {error}", file=sys.stderr)
@@ -77,5 +78,6 @@ def command_line() -> Arguments:
     return parser
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; exits with 2 when it is wrong."""
+    return command_line().parse_args(arguments)

@@ -6,9 +6,10 @@
     babelqueue-spark release cancel --schedule env:SCHEDULE_URL --id publish-42 --id expire-42
 
 Without `--every` it publishes what is due, then stops. With it, it continues until it is interrupted, and
-passes over a broker or a database that is away. Several may run at once. A run that was killed is repeated
-without loss, and without repeats where the broker is Redis, SQL or Kafka. `list` shows jobs in the order in
-which they were first scheduled. `cancel` says how many still waited. It runs without Spark.
+passes over a broker or a database that is away. Several may run at once. A run that was killed is
+repeated without loss, and without repeats where the broker is Redis, SQL or Kafka. `list` shows all jobs in
+the order in which they were first scheduled. `cancel` says how many still waited. The job runs without
+Spark.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from collections.abc import Iterator
 from time import sleep
 from typing import Any
 
-from babelqueue_spark import exchange
 from babelqueue_spark.bindings.options import seconds
-from babelqueue_spark.errors import BrokerFullError, BrokerUnreachableError, QueuesFailedError
+from babelqueue_spark.errors import BrokerFullError, BrokerUnreachableError
+from babelqueue_spark.exchange import Schedule
 from babelqueue_spark.jobs.command import Arguments, count, job, new_console, option, printable, reference
 
 _TABLE = "babelqueue_schedule"
@@ -34,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
     given = parse(arguments)
     logging.basicConfig(format="release: %(message)s")
-    schedule = exchange.Schedule(given.schedule, table=given.table)
+    schedule = Schedule(given.schedule, table=given.table)
     console = new_console(soft_wrap=True)
     if given.action == "list":
         for row in listed(schedule):
@@ -50,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     while True:
         try:
             released = schedule.release(options, limit=given.limit, ahead=given.ahead)
-        except (BrokerUnreachableError, BrokerFullError, QueuesFailedError) as error:
+        except (BrokerUnreachableError, BrokerFullError) as error:
             if given.every is None:
                 raise
             print(f"release: {error}", file=sys.stderr)
@@ -92,7 +93,7 @@ def command_line() -> Arguments:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return the command line; exits with 2 when it is wrong."""
+    """The command line; exits with 2 when it is wrong."""
     parser = command_line()
     given = parser.parse_args(arguments)
     if given.action is None and given.url is None:
@@ -104,22 +105,18 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return given
 
 
-def listed(schedule: exchange.Schedule) -> Iterator[dict[str, Any]]:
-    """Return all jobs."""
+def listed(schedule: Schedule) -> Iterator[dict[str, Any]]:
+    """All jobs."""
     return (row for batch in schedule.batches() for row in batch.to_pylist())
 
 
 def line(row: dict[str, Any]) -> str:
-    """Return a job for a person."""
+    """A job for a person."""
     columns = (row["job_id"], row["state"], row["queue"] or "-", row["job"], row["error"] or row["data"])
     return printable(f"{row['send_at']:%Y-%m-%d %H:%M:%S} {' '.join(columns)}")
 
 
 def json_line(row: dict[str, Any]) -> str:
-    """Return all columns of a job."""
+    """All columns of a job."""
     times = {name: row[name].isoformat() for name in ("send_at", "scheduled_at")}
     return json.dumps({**row, **times}, ensure_ascii=False)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

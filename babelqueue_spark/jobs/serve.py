@@ -4,9 +4,9 @@
     babelqueue-spark serve --url env:ORDERS_URL --queue orders --metrics http://127.0.0.1:9464/metrics \\
         --journal /mnt/streams/orders/journal --option catalog=registry.json
 
-It prints the address of the page, with the token that it needs. The page shows the backlog of each queue over
-time, its dead letters by reason, and batch times of the queries whose metrics or journals are named. It
-browses messages, and redrives or drops chosen dead letters after a confirmation.
+It prints the address of the page, with a token in it: nobody sees anything without that token. The page shows
+the backlog of each queue over time, its dead letters by reason, and batch times of the queries whose metrics
+or journals are named. It browses messages, and redrives or drops chosen dead letters after a confirmation.
 
 Data of messages is hidden. With `--option catalog=registry.json` it is shown, with `***` for sensitive fields
 and for messages that the catalog does not know. A message's body is shown where somebody asks for that one.
@@ -28,7 +28,7 @@ PORT = 8642
 @job
 def main(arguments: list[str] | None = None) -> int:
     """Run the job until it is interrupted."""
-    given = command_line().parse_args(arguments)
+    given = parse(arguments)
     options = {"url": given.url, "queue": given.queue, **dict(given.option)}
     try:
         page = Live(
@@ -76,19 +76,20 @@ def command_line() -> Arguments:
     return parser
 
 
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; exits with 2 when it is wrong."""
+    return command_line().parse_args(arguments)
+
+
 def port(text: str) -> int:
-    """Return a number of a port, or 0."""
+    """A number of a port, or 0."""
     if not text.isdecimal() or int(text) > 65_535:
         raise argparse.ArgumentTypeError(f"'{text}' is not the number of a port")
     return int(text)
 
 
 def endpoint(text: str) -> str:
-    """Return the URL of metrics, without a secret in it."""
+    """The URL of metrics, without a secret in it."""
     if not text.startswith(("http://", "https://")):
         raise argparse.ArgumentTypeError(f"'{text}' is not a URL such as http://127.0.0.1:9464/metrics")
     return place(text)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

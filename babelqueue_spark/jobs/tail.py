@@ -4,16 +4,17 @@
     babelqueue-spark tail --url env:ORDERS_URL --queue orders,orders.dlq --follow --every 5s
     babelqueue-spark tail --url env:ORDERS_URL --queue orders --lines 1000 --json | jq .data
 
-A line a message: when it was made, its queue, URN, id and attempts, why it is refused or was dead-lettered,
-and its data. It runs without Spark, on all brokers but SQS. Each poll reads the whole queue: poll a long one
-seldom. Messages that come and go between two polls are not seen. On RabbitMQ and Pulsar (without
-`pulsar.admin_url`) a poll takes the messages and returns them: do not follow there. With
-`--option catalog=registry.json`, `***` stands for sensitive fields, for messages that the catalog does not
-know, and for errors of dead letters. Headers are shown.
+A line a message: when it was made, its queue, URN, id and attempts, why it is refused or was
+dead-lettered, and its data. It runs without Spark, on all brokers but SQS. Each poll reads the whole
+queue: poll a long one seldom. Messages that come and go between two polls are not seen. On RabbitMQ
+and Pulsar (without `pulsar.admin_url`) a poll takes the messages and gives them back: do not follow there.
+With `--option catalog=registry.json`, `***` stands for sensitive fields, for messages that the catalog does
+not know, and for errors of dead letters. Headers are shown.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections import Counter, deque
@@ -28,11 +29,11 @@ from rich.text import Text
 
 from babelqueue_spark.bindings import BaseBinding, binding_class
 from babelqueue_spark.bindings.options import seconds
-from babelqueue_spark.connector.options import Options, read_options
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.jobs.command import Arguments, count, job, new_console, printable
-from babelqueue_spark.schemas.masking import Mask
+from babelqueue_spark.schemas.masking import Masked
 
 Seen = Counter[tuple[str, str]]
 """How often a queue holds a message, by queue and identity."""
@@ -41,23 +42,20 @@ Seen = Counter[tuple[str, str]]
 @job
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
-    given = command_line().parse_args(arguments)
+    given = parse(arguments)
     options = read_options({"url": given.url, "queue": given.queue, **dict(given.option)})
     if binding_class(options.broker).capabilities.browse == "none":
         raise OptionError(f"broker '{options.broker}' shows messages to nobody who does not consume them")
     console = new_console(soft_wrap=True)
-    mask = None if options.catalog is None else Mask(options.catalog)
+    masked = Masked(options.catalog)
     with options.binding() as binding:
         seen, last = Counter[tuple[str, str]](), given.lines
         while True:
             first = last is not None
-            rows, seen = poll(binding, options, seen, last)
+            rows, seen = poll(binding, options.queue, seen, last)
             if first and not rows:
                 print(f"{given.queue}: no messages", file=sys.stderr)
-                for queue in options.queue:
-                    if advice := binding.advice(queue):
-                        print(f"{queue}: {printable(advice)}", file=sys.stderr)
-            for row in rows if mask is None else map(mask.row, rows):
+            for row in map(masked, rows):
                 console.print(json_line(row) if given.json else line(row), markup=False, highlight=False)
             if not given.follow:
                 return 0
@@ -80,20 +78,25 @@ def command_line() -> Arguments:
     return parser
 
 
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; exits with 2 when it is wrong."""
+    return command_line().parse_args(arguments)
+
+
 def poll(
-    binding: BaseBinding, options: Options, seen: Seen, last: int | None
+    binding: BaseBinding, queues: tuple[str, ...], seen: Seen, last: int | None
 ) -> tuple[list[dict[str, Any]], Seen]:
     """Return the rows that are new since the last poll, at most the `last` ones; and what is there now."""
     now: Seen = Counter()
     rows: deque[dict[str, Any]] = deque(maxlen=last)
-    for queue, deliveries in chain.from_iterable(_browse(binding, queue) for queue in options.queue):
+    for queue, deliveries in chain.from_iterable(_browse(binding, queue) for queue in queues):
         new = []
         for index, identity in enumerate(binding.identities(deliveries)):
             now[queue, identity] += 1
             if now[queue, identity] > seen[queue, identity]:
                 new.append(index)
-        taken = deliveries.take(pa.array(new, pa.int64()))
-        rows.extend(to_rows(taken, queue, binding, SCHEMA, options.allow_empty_list_data).to_pylist())
+        batch = to_rows(deliveries.take(pa.array(new, pa.int64())), queue, binding, SCHEMA, False)
+        rows.extend(batch.to_pylist())
     return list(rows), now
 
 
@@ -102,7 +105,7 @@ def _browse(binding: BaseBinding, queue: str) -> Iterator[tuple[str, pa.RecordBa
 
 
 def line(row: dict[str, Any]) -> Text:
-    """Return a message for a person."""
+    """A message for a person."""
     meta, block = row["meta"] or {}, row["dead_letter"] or {}
     made: datetime | None = meta.get("created_at")
     found = Text(f"{made:%Y-%m-%d %H:%M:%S} " if made else "", "dim")
@@ -117,7 +120,7 @@ def line(row: dict[str, Any]) -> Text:
 
 
 def json_line(row: dict[str, Any]) -> str:
-    """Return all columns of a read; `data` as JSON where it is, `body` as text where it is UTF-8."""
+    """All columns of a read; `data` as JSON where it is, `body` as text where it is UTF-8."""
     row = {**row, "headers": dict(row["headers"] or ())}
     row["meta"] = row["meta"] and {**row["meta"], "extra": dict(row["meta"]["extra"] or ())}
     row["body"] = row["body"].decode("utf-8", "backslashreplace")
@@ -126,7 +129,3 @@ def json_line(row: dict[str, Any]) -> str:
 
 def _text(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

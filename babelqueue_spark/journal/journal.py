@@ -220,7 +220,7 @@ class Journal:
     # -- segments ----------------------------------------------------------------------------------
 
     def segment(self, batch: int, partition: int) -> Segment:
-        """Return the segment of one partition of one batch, written or not."""
+        """The segment of one partition of one batch, written or not."""
         return Segment(self._store, batch, partition)
 
     def left_to_others(self, batch: int, partition: int, names: list[str]) -> set[str]:
@@ -263,7 +263,7 @@ class Journal:
     def _segments(
         self, after: int, batch: int, *, telling: bool = False, seen: Survey | None = None
     ) -> Iterator[Segment]:
-        """Return the segments of batches `after + 1 … batch`, as they were `seen`, or by listing each.
+        """The segments written in the batches `after + 1 … batch`, as they were `seen`, or by listing each.
 
         With `telling`, only those of which a redelivery may be expected: as the size of an acknowledge record
         shows, most hold nothing but how many messages were claimed.
@@ -285,7 +285,7 @@ class Journal:
         return self._state if self._state is not None else self._read_state()
 
     def is_cleaned(self, batch: int) -> bool:
-        """Return whether a batch's segments may be gone; lists the commits once if it is not finished.
+        """Whether the segments of a batch may be gone, by one listing of the commits if it is not finished.
 
         Segments are removed only after the commit is written. So a segment that could be created before a
         listing without that commit is the first of its place, and no late one of a cleaned batch.
@@ -304,14 +304,14 @@ class Journal:
             seen = numbers  # removed since they were listed, because a later one came; or torn
         return State()
 
-    def commit(self, batch: int, retention: float = 0.0, seen: Survey | None = None) -> list[int]:
+    def commit(self, batch: int, retention: float = 0.0, seen: Survey | None = None) -> None:
         """Record that Spark has finished every batch up to `batch`; clean those planned `retention` s ago.
 
-        What was `seen` must not be older than the end of the batch. Returns the batches that no task read.
+        What was `seen` must not be older than the end of the batch.
         """
         before = self.state()
         if batch <= before.committed:
-            return []
+            return
         seen = seen or self._survey()
         now = self._clock()
         cleaned = before.cleaned
@@ -319,9 +319,7 @@ class Journal:
         while cleaned < batch and self._expired(cleaned + 1, oldest):
             cleaned += 1
         unacknowledged = self._still_unacknowledged(before, batch, now, seen)
-        finished = range(before.committed + 1, batch + 1)
-        self._count(finished, seen)
-        unread = [number for number in finished if list(seen.sizes(folder_of(number))) == ["plan.json"]]
+        self._count(range(before.committed + 1, batch + 1), seen)
         after = {"cleaned": cleaned, "lost": unacknowledged}
         expired = range(before.cleaned + 1, cleaned + 1)
         self._write_commit(batch, encode(after), expired)
@@ -331,7 +329,6 @@ class Journal:
             self._kept.pop(number, None)
         former = [_commit(number) for number in _numbers(seen.sizes("commits")) if number < batch]
         self._store.remove_all(former, [folder_of(number) for number in expired], seen)
-        return unread
 
     def _write_commit(self, batch: int, content: bytes, expired: range) -> None:
         """Write a commit; where there is no room, make some by deleting the segments that it would clean."""
@@ -355,7 +352,7 @@ class Journal:
             )
 
     def _numbers(self, folder: str) -> list[int]:
-        """Return the numbers that name commits, or folders of batches, in ascending order."""
+        """The numbers that name commits, or folders of batches, in ascending order."""
         return _numbers(self._store.names(folder))
 
     def _still_unacknowledged(

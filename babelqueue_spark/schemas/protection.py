@@ -13,10 +13,14 @@ from collections.abc import Mapping
 import msgspec
 import pyarrow as pa
 
+from babelqueue_spark.envelope.jsontext import without_surrogate_escapes
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.packages import brought_by
-from babelqueue_spark.schemas.sensitive import SensitiveFields, replaced
+from babelqueue_spark.schemas.sensitive import Replace, SensitiveFields
 from babelqueue_spark.secrets import is_reference, resolve
+
+MASK = b'"***"'
+"""The JSON text in place of a value that is not shown."""
 
 _NONCE, _TAG = 12, 16
 _SIZES = (16, 24, 32)
@@ -58,14 +62,14 @@ class Cipher:
         return cls(found)
 
     def protected(self, value: bytes) -> bytes:
-        """Return the JSON text of a value, sealed; what this key has sealed before stays as it is."""
+        """The JSON text of a value, sealed; what this key has sealed before stays as it is."""
         if self._opened(value) is not None:
             return value
         nonce = os.urandom(_NONCE)
         return b'"' + b64encode(nonce + self._aead.encrypt(nonce, value, None)) + b'"'
 
     def unprotected(self, value: bytes) -> bytes:
-        """Return the JSON text of a value, opened; what is no string was not sealed, and stays as it is.
+        """The JSON text of a value, opened; what is no string was not sealed, and stays as it is.
 
         Raises:
             UnopenedError: a string that this key cannot open.
@@ -97,7 +101,7 @@ def check_name(key: str) -> None:
 
 
 def protect(job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveFields], key: str) -> pa.Array:
-    """Return `data` with its sensitive values sealed, null where it is no JSON object.
+    """`data` with its sensitive values sealed, as strings; null where it is no JSON object.
 
     Args:
         job: the URN of each row; a URN without sensitive fields keeps its data.
@@ -105,12 +109,34 @@ def protect(job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveFields]
         fields: URN → its sensitive fields.
         key: by name, see `Cipher.of`.
     """
-    return replaced(job, data, fields, Cipher.of(key).protected)
+    return _replaced(job, data, fields, Cipher.of(key).protected)
 
 
 def unprotect(job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveFields], key: str) -> pa.Array:
-    """Return `data` with its sealed values opened, as strings; null where one cannot be opened.
+    """`data` with its sealed values opened, as strings; null where one of them cannot be opened.
 
     The arguments are those of `protect`.
     """
-    return replaced(job, data, fields, Cipher.of(key).unprotected)
+    return _replaced(job, data, fields, Cipher.of(key).unprotected)
+
+
+def mask(job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveFields]) -> pa.Array:
+    """`data` with `***` in place of its sensitive values, as strings; null where it is no JSON object."""
+    return _replaced(job, data, fields, lambda _: MASK)
+
+
+def _replaced(
+    job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveFields], replace: Replace
+) -> pa.Array:
+    found = []
+    for urn, text in zip(job.to_pylist(), data.to_pylist(), strict=True):
+        its = fields.get(urn)
+        found.append(_of_row(its, text, replace) if its and text is not None else text)
+    return pa.array(found, pa.string())
+
+
+def _of_row(its: SensitiveFields, text: str, replace: Replace) -> str | None:
+    try:
+        return its.replaced(without_surrogate_escapes(text), replace)
+    except (ValueError, RecursionError):
+        return None

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 
-from babelqueue_spark.envelope.jsontext import without_surrogate_escapes
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.schemas.documents import Documents
 
@@ -25,7 +22,6 @@ Schema = tuple[Mapping[str, Any], str]
 
 _BRANCHES = ("allOf", "anyOf", "oneOf")
 _CONDITIONS = ("then", "else")
-_DYNAMIC = {"$dynamicRef", "$recursiveRef"}
 _FOLLOWED = frozenset(
     [
         *(*_BRANCHES, *_CONDITIONS, "$ref", "$defs", "definitions", "properties", "additionalProperties"),
@@ -57,46 +53,31 @@ class Place:
     rest: Place | None = None
     leads: bool = False
 
-    @property
-    def members(self) -> list[Place]:
-        """The places of an object here."""
-        return [*self.properties.values(), *([self.others] if self.others else ())]
-
-    @property
-    def elements(self) -> list[Place]:
-        """The places of an array here."""
-        return [*self.first, *([self.rest] if self.rest else ())]
-
-    @cached_property
-    def by_members(self) -> bool:
-        """Whether an object leads to marks."""
-        return _lead(self.members)
-
-    @cached_property
-    def by_elements(self) -> bool:
-        """Whether an array leads to marks."""
-        return _lead(self.elements)
+    def below(self) -> Iterator[Place]:
+        """The places of members and elements."""
+        yield from self.properties.values()
+        yield from self.first
+        yield from (place for place in (self.others, self.rest) if place is not None)
 
 
 class SensitiveFields:
     """The sensitive fields in the payload of one URN.
 
     A mark counts wherever it stands: in an array of arrays, in a member whose name has a dot, behind a
-    `$ref`, in any branch of `allOf`, `anyOf` and `oneOf`. Where marks lie below a place, any other value
-    there than null, or the object or array that has them, is sensitive too.
+    `$ref`, in any branch of `allOf`, `anyOf` and `oneOf`.
 
     Args:
         documents: of a registry.
         urn: one of its URNs.
 
     Raises:
-        OptionError: the schema marks all of `data`, or a `$ref` refers to nothing that is there.
+        OptionError: the schema marks `data` as a whole, or a `$ref` refers to nothing that is there.
     """
 
     def __init__(self, documents: Documents, urn: str) -> None:
         name = documents.names[urn]
         self._place = _Places(documents).of([(documents.contents[name], name)])
-        if self._place.marked or (self._place.leads and not self._place.by_members):
+        if self._place.marked:
             raise OptionError(
                 f"catalog: {name}: {MARK} marks all of 'data', which has to stay an object: mark its members"
             )
@@ -105,37 +86,12 @@ class SensitiveFields:
         return self._place.leads
 
     def replaced(self, data: str, replace: Replace) -> str:
-        """Return the JSON text with each sensitive value replaced; every other value keeps its text.
+        """The JSON text with each sensitive value replaced; every other value keeps its text.
 
         Raises:
             ValueError, RecursionError: it is no JSON object, or too deep.
         """
         return _members(data.encode(), self._place, replace).decode()
-
-
-def replaced(
-    job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveFields], replace: Replace
-) -> pa.Array:
-    """Return `data` with its sensitive values replaced; null where it is no JSON object.
-
-    Args:
-        job: the URN of each row; a URN without sensitive fields keeps its data.
-        data: JSON texts.
-        fields: URN → its sensitive fields.
-        replace: a value that it refuses with `ValueError` makes null of the payload.
-    """
-    found = []
-    for urn, text in zip(job.to_pylist(), data.to_pylist(), strict=True):
-        its = fields.get(urn)
-        found.append(_of_row(its, text, replace) if its and text is not None else text)
-    return pa.array(found, pa.string())
-
-
-def _of_row(its: SensitiveFields, text: str, replace: Replace) -> str | None:
-    try:
-        return its.replaced(without_surrogate_escapes(text), replace)
-    except (ValueError, RecursionError):
-        return None
 
 
 class _Places:
@@ -146,13 +102,13 @@ class _Places:
         self._known: dict[tuple[int, ...], Place] = {}
 
     def of(self, schemas: Sequence[Schema]) -> Place:
-        """Return the place that all of the schemas describe, and those below it."""
+        """The place that all of the schemas describe, and those below it."""
         place = self._of(schemas)
         changed = True
         while changed:
             changed = False
             for each in self._known.values():
-                if not each.leads and (each.marked or _lead(each.members + each.elements)):
+                if not each.leads and (each.marked or any(below.leads for below in each.below())):
                     each.leads = changed = True
         return place
 
@@ -178,7 +134,7 @@ class _Places:
         return self._of(schemas) if schemas else None
 
     def _expanded(self, schemas: Sequence[Schema]) -> list[Schema]:
-        """Return the schemas, those to which they refer, and all of their branches."""
+        """The schemas, those to which they refer, and all of their branches."""
         found: dict[int, Schema] = {}
         waiting = list(schemas)
         while waiting:
@@ -188,18 +144,11 @@ class _Places:
             found[id(schema)] = schema, base
             for keyword in _hidden_marks(schema):
                 raise OptionError(f"catalog: {base}: {MARK} is not followed within '{keyword}'")
-            self._check_references(schema, base)
             waiting += _schemas((schema.get(name), base) for name in _CONDITIONS)
             waiting += _schemas((each, base) for name in _BRANCHES for each in schema.get(name) or ())
             if isinstance(schema.get("$ref"), str):
                 waiting.append(self._referred(schema["$ref"], base))
         return list(found.values())
-
-    def _check_references(self, schema: Mapping[str, Any], base: str) -> None:
-        """Raise `OptionError` for a reference that depends on who follows it, where anything is marked."""
-        for keyword in _DYNAMIC & schema.keys():
-            if any(any(_marked_within(each)) for each in self._documents.contents.values()):
-                raise OptionError(f"catalog: {base}: {MARK} is not followed behind '{keyword}': use $ref")
 
     def _referred(self, reference: str, base: str) -> Schema:
         found = self._documents.resolve(reference, base)
@@ -210,18 +159,14 @@ class _Places:
         return found
 
 
-def _lead(places: list[Place]) -> bool:
-    return any(place.leads for place in places)
-
-
 def _of_member(schema: Mapping[str, Any], name: str) -> Any:
-    """Return what one schema says of a member: by its name, else as one of the others."""
+    """What one schema says of a member: by its name, else as one of the others."""
     named = _mapping(schema, "properties")
     return named[name] if name in named else schema.get("additionalProperties")
 
 
 def _hidden_marks(schema: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the keywords of a schema that lead to marks, and are not followed."""
+    """The keywords of a schema that lead to marks, and are not followed."""
     for name, value in schema.items():
         if name not in _FOLLOWED and any(True for _ in _marked_within(value)):
             yield name
@@ -253,7 +198,7 @@ def _schemas(given: Iterable[tuple[Any, str]]) -> list[Schema]:
 
 
 def _first(schema: Mapping[str, Any]) -> list[Any]:
-    """Return what a schema says of the first elements of an array: by `prefixItems`, or a list in `items`."""
+    """What a schema says of the first elements of an array: by `prefixItems`, or a list in `items`."""
     for name in ("prefixItems", "items"):
         if isinstance(schema.get(name), list):
             return list(schema[name])
@@ -267,14 +212,13 @@ def _rest(schema: Mapping[str, Any]) -> Any:
 def _value(text: bytes, place: Place | None, replace: Replace) -> bytes:
     if place is None or not place.leads:
         return text
-    if not place.marked:
-        if text == b"null":
-            return text
-        if place.by_members and text.startswith(b"{"):
-            return _members(text, place, replace)
-        if place.by_elements and text.startswith(b"["):
-            return _elements(text, place, replace)
-    return replace(text)
+    if place.marked:
+        return replace(text)
+    if text.startswith(b"{"):
+        return _members(text, place, replace)
+    if text.startswith(b"["):
+        return _elements(text, place, replace)
+    return text
 
 
 def _members(text: bytes, place: Place, replace: Replace) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import shutil
 import time
 import uuid
@@ -13,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from babelqueue_spark.errors import JournalError
 from babelqueue_spark.storage.store import Store, Survey
 
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF}
@@ -22,8 +20,6 @@ _ARROW_MAGIC = b"ARROW1"
 _SILENT_WRITER = 1.0
 """Seconds after which a torn file that does not grow was left by a writer that died."""
 _LOOK_AGAIN = 0.01
-_UNFINISHED = re.compile(r"\.(.+\.[0-9a-f]{32}|torn-[0-9a-f]{32}(\.\w+)?)")
-"""Names of files that a writer left unfinished: no file of anybody else's may go."""
 
 
 class LocalStore(Store):
@@ -122,32 +118,24 @@ class LocalStore(Store):
     def _make_folder(self, name: str) -> None:
         if name and not self.root.is_dir():
             raise FileNotFoundError(self.root)
-        try:
-            _make_durably(self.root / name)
-        except FileNotFoundError as error:
-            if name:
-                raise
-            raise JournalError(
-                f"{self._option} {self.location} cannot be created ({error.filename}: {error.strerror}): "
-                "name a directory that driver and executors can both create, read and write"
-            ) from None
+        _make_durably(self.root / name)
 
     def _sweep(self, folder: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(self.root / folder):
-                if _UNFINISHED.fullmatch(entry.name) and entry.is_file():
+                if entry.name[0] == "." and entry.is_file():
                     Path(entry.path).unlink(missing_ok=True)
 
 
 def _is_whole(path: Path, content: bytes) -> bool:
-    """Return whether a file is all there: a segment by its footer, the others by their closing brace."""
+    """Whether a file is all there: a segment by its footer, the others by their closing brace."""
     if path.suffix == ".arrow":
         return content.startswith(_ARROW_MAGIC) and content.endswith(_ARROW_MAGIC) and len(content) > 16
     return content.endswith(b"}")
 
 
 def _is_free(path: Path) -> bool:
-    """Return whether a name can be taken: nothing is there, once what a dead writer left torn is set aside.
+    """Whether a name can be taken: nothing is there, once what a dead writer left torn is set aside.
 
     A file that is not whole is most likely being written: it is waited for while it grows.
     """

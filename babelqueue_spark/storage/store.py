@@ -82,24 +82,21 @@ class Store(ABC):
             self._replace(name, content)
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file, or None where there is none."""
+        """The content of a file, or None where there is none."""
         with self.explained():
             return self._read(name)
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder, sorted; empty where there is no such folder."""
+        """The names in a folder, sorted; empty where there is no such folder."""
         return sorted(self.sizes(folder))
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Return the names in a folder → bytes of each file."""
+        """The names in a folder → bytes of each file."""
         with self.explained():
             return self._sizes(folder)
 
     def survey(self, after: str, watched: str | None = None) -> Survey:
-        """Look at the batches after a folder, the commits, and one file: one request to an object store.
-
-        Where files of others lie between, two; and the version of the file may be None.
-        """
+        """Look at all that comes after a folder, and at one file: one request to an object store."""
         with self.explained():
             return self._survey(after, watched)
 
@@ -134,7 +131,7 @@ class Store(ABC):
         return self.create(name, content.getvalue().to_pybytes(), until)
 
     def read_arrow(self, name: str) -> ArrowFile | None:
-        """Return the content of an Arrow file, or None where there is none."""
+        """The content of an Arrow file, or None where there is none."""
         content = self.read(name)
         if content is None:
             return None
@@ -217,11 +214,11 @@ class Store(ABC):
         )
 
     def _shown(self, text: str) -> str:
-        """Return the text in one line, without a user's name and password."""
+        """The text in one line, without a user's name and password."""
         return " ".join((text.replace(self._login, "") if self._login else text).split())
 
 
 def login_in(location: str) -> str:
-    """Return the user's name and password of a URL, with the `@` behind them; empty where it has none."""
+    """The user's name and password of a URL, with the `@` behind them; empty where it has none."""
     login = re.match(r"[^:/]+://([^@]*:[^@]*@)", location)
     return login[1] if login else ""

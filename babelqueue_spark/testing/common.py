@@ -14,13 +14,11 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from babelqueue_spark.bindings import OUTGOING, BaseBinding, BindingConfig
+from babelqueue_spark.bindings import BaseBinding, BindingConfig
 from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN, envelopes_of
-from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows
 from babelqueue_spark.errors import BrokerError, BrokerUnreachableError, OptionError
 from babelqueue_spark.testing.silence import SilenceContract
 from babelqueue_spark.testing.steps import (
-    BEYOND_ALL_BOUNDS,
     ENVELOPE,
     MIB,
     SECRET,
@@ -60,49 +58,35 @@ class Contract(SilenceContract):
     """Calls of a binding that reach its broker, beside those that all have."""
     unreachable_error: ClassVar[type[BrokerError]] = BrokerUnreachableError
     """What a verb of the `unreachable` broker raises."""
-    creates_queues: ClassVar[bool] = False
-    """Whether the first use of a queue creates it, and `missing` tells of it before."""
     queue_suffixes: ClassVar[Sequence[str]] = (" eu", "-ß-注文", ":a:b", ".v2", "_%", "'\"", "{tag}")
     """What queue names may hold."""
-    no_queues: ClassVar[Sequence[str]] = ()
-    """Names that are no queues of this broker."""
-    own_suffixes: ClassVar[Sequence[str]] = ()
-    """What the broker or the connector keeps beside a queue, behind its name."""
 
     @pytest.fixture
     def config(self) -> BindingConfig:
-        """Return how to reach the server, with a visibility timeout that does not end within a test."""
+        """How to reach the server, with a visibility timeout that does not end within a test."""
         raise NotImplementedError
 
     @pytest.fixture
     def unreachable(self) -> BindingConfig:
-        """Return a configuration that cannot connect; with `SECRET` where it can hold a password."""
+        """A configuration that parses and cannot connect; with `SECRET` where it can hold a password."""
         raise NotImplementedError
 
     def read(self, binding: Any, queue: str, count: int) -> pa.RecordBatch:
-        """Return the next `count` messages, which are not read again."""
+        """The next `count` messages, which are not read again."""
         raise NotImplementedError
 
     def assert_read(self, binding: Any, queue: str) -> None:
         """There are no messages beyond those that were read."""
         raise NotImplementedError
 
-    def send_hostile(self, config: BindingConfig, queue: str) -> Sequence[bytes]:
-        """Send messages with the worst metadata that a sender may set, by a bare client; return their bodies.
-
-        The queue exists. None where the broker lets senders set no more than a body.
-        """
-        del config, queue
-        return ()
-
     @pytest.fixture
     def queue(self) -> str:
-        """Return a queue of this test alone."""
+        """A queue of this test alone."""
         return f"orders-{uuid.uuid4().hex[:12]}"
 
     @pytest.fixture
     def connect(self, config: BindingConfig) -> Iterator[Connect]:
-        """Make bindings, with changes of the configuration; they are closed after the test."""
+        """Makes bindings, with changes of the configuration; they are closed after the test."""
         opened: list[BaseBinding] = []
 
         def connect(**changes: Any) -> Any:
@@ -138,14 +122,6 @@ class Contract(SilenceContract):
         assert binding.publish(queue, outgoing([])) == 0
         self.assert_read(binding, queue)
 
-    def test_asking_what_is_missing_creates_nothing(self, binding: Any, queue: str) -> None:
-        missing = binding.missing(queue)
-        if self.creates_queues:
-            assert queue in missing
-        assert binding.missing(queue) == missing
-        binding.publish(queue, outgoing([b"first"]))
-        assert binding.missing(queue) == ""
-
     def test_queues_keep_apart_whatever_their_names(self, binding: Any, queue: str) -> None:
         names = [queue + suffix for suffix in self.queue_suffixes]
         for name in names:
@@ -153,16 +129,6 @@ class Contract(SilenceContract):
         for name in names:
             assert self.read(binding, name, 1).column("body").to_pylist() == [name.encode()]
             self.assert_read(binding, name)
-
-    def test_a_name_that_is_no_queue_is_refused(self, binding: Any, queue: str) -> None:
-        beside = [queue + suffix for suffix in self.own_suffixes]
-        for name in ["", " ", "line\nbreak", "nul\0", "half \ud800", *self.no_queues, *beside]:
-            for use in (binding.check_target, lambda name: binding.publish(name, outgoing([b"x"]))):
-                with pytest.raises(OptionError) as caught:
-                    use(name)
-                assert_safe(caught.value)
-        binding.check_target(queue)
-        self.assert_read(binding, queue)
 
     def test_headers_travel_where_the_broker_keeps_them(self, binding: Any, queue: str) -> None:
         headers = {"bq-job": "urn:babel:x", "Ünï": "wert 注"}
@@ -198,21 +164,6 @@ class Contract(SilenceContract):
         shown = [json.dumps(each).replace("1e9d1f4a", "0e9d1f4a") for each in headers.values()]
         assert shown[0] == shown[1]
 
-    def test_no_metadata_stops_a_queue(self, binding: Any, config: BindingConfig, queue: str) -> None:
-        binding.publish(queue, outgoing([BEYOND_ALL_BOUNDS]))
-        expected = [BEYOND_ALL_BOUNDS, *self.send_hostile(config, queue), ENVELOPE]
-        binding.publish(queue, outgoing([ENVELOPE]))
-        if binding.capabilities.browse != "none":
-            self._assert_bodies(joined(binding.browse(queue)), expected)
-        found = self.read(binding, queue, len(expected))
-        self._assert_bodies(found, expected)
-        assert len(to_rows(found, queue, binding, SCHEMA, allow_list_data=False).to_pylist()) == len(expected)
-        dead = self.binding_class.dead_letter_name(queue, "babelqueue")
-        none = pa.nulls(len(expected), OUTGOING.field("delay").type)
-        columns = [*found.select(["body", "headers", "key"]).columns, none]
-        binding.publish(dead, pa.RecordBatch.from_arrays(columns, schema=OUTGOING))
-        self._assert_bodies(self.read(binding, dead, len(expected)), expected)
-
     def test_a_key_travels_where_the_broker_keeps_it(self, binding: Any, queue: str) -> None:
         binding.publish(queue, outgoing([b"keyed"], keys=["customer-7"]))
         expected = "customer-7" if binding.capabilities.keys else None
@@ -228,12 +179,10 @@ class Contract(SilenceContract):
             self.assert_read(binding, queue)
             return
         binding.publish(queue, outgoing([b"later", b"now", b"soon"], delays=[1_500, None, 0]))
-        came = {}
-        for _ in range(3):
-            [body] = self.read(binding, queue, 1).column("body").to_pylist()
-            came[body] = time.time() - start
-        assert sorted(came) == [b"later", b"now", b"soon"]
-        assert came[b"later"] >= 1.5 - self.early
+        first = self.read(binding, queue, 2)
+        assert sorted(first.column("body").to_pylist()) == [b"now", b"soon"]
+        assert self.read(binding, queue, 1).column("body").to_pylist() == [b"later"]
+        assert time.time() - start >= 1.5 - self.early
 
     def test_a_message_is_not_seen_before_it_is_due(self, binding: Any, queue: str) -> None:
         if binding.capabilities.max_delay == 0:

@@ -29,7 +29,7 @@ class LocalBroker:
         self.url = f"sqlite:///{folder}/queues.db"
 
     def options(self, queue: str) -> dict[str, str]:
-        """Return the options of a streaming read; other reads leave out `journalLocation`."""
+        """What `spark.readStream` takes to consume a queue; `journalLocation` is left out elsewhere."""
         return {"url": self.url, "queue": queue, "journalLocation": str(self.folder / f"journal-{queue}")}
 
     def publish(self, queue: str, job: str, *data: Mapping[str, Any]) -> None:
@@ -41,20 +41,13 @@ class LocalBroker:
         with self._binding(queue) as binding:
             binding.publish(queue, outgoing(len(bodies), body=bodies))
 
-    def messages(self, queue: str) -> list[Any]:
-        """Return the envelopes that wait in a queue, in order; bytes where a body is no JSON. They stay."""
+    def messages(self, queue: str) -> list[dict[str, Any]]:
+        """The envelopes that wait in a queue, in order; they stay there."""
         with self._binding(queue) as binding:
-            return [_read(body) for batch in binding.browse(queue) for body in batch["body"].to_pylist()]
+            return [json.loads(body) for batch in binding.browse(queue) for body in batch["body"].to_pylist()]
 
     def _binding(self, queue: str) -> BaseBinding:
         return read_options({"url": self.url, "queue": queue}).binding()
-
-
-def _read(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except ValueError:
-        return body
 
 
 def _envelope(queue: str, job: str, data: Mapping[str, Any]) -> bytes:

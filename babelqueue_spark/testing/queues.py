@@ -65,7 +65,7 @@ class BindingContract(Contract):
 
     @pytest.fixture
     def hasty(self, connect: Connect) -> Callable[[], Binding]:
-        """Make bindings whose claims lapse soon."""
+        """Makes bindings whose claims lapse soon."""
         return lambda: connect(visibility_timeout=self.shortest_timeout)
 
     def test_identical_bodies_are_separate_messages(self, binding: Binding, queue: str) -> None:
@@ -90,16 +90,13 @@ class BindingContract(Contract):
         assert set(claimed.column("redelivered").to_pylist()) <= {False, None}
         assert set(claimed.column("count").to_pylist()) <= {1, None}
         for moment in claimed.column("enqueued_at").drop_null().to_pylist():
-            assert before - 20 <= moment.timestamp() <= time.time() + 20
+            assert before - 2 <= moment.timestamp() <= time.time() + 2
 
     def test_an_empty_queue_gives_an_empty_batch_at_once(self, binding: Binding, queue: str) -> None:
         binding.claim(queue, 10, MIB)
-        took = []
-        for _ in range(3):
-            start = time.monotonic()
-            assert binding.claim(queue, 10, MIB).num_rows == 0
-            took.append(time.monotonic() - start)
-        assert min(took) < 5
+        start = time.monotonic()
+        assert binding.claim(queue, 10, MIB).num_rows == 0
+        assert time.monotonic() - start < 5
 
     def test_a_claim_is_bounded_by_messages(self, binding: Binding, queue: str) -> None:
         bodies = [b"%d" % number for number in range(10)]

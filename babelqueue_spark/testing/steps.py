@@ -21,10 +21,6 @@ ENVELOPE = (
     b'"created_at":1750000000000},"attempts":0}'
 )
 """A body that every reader accepts."""
-BEYOND_ALL_BOUNDS = ENVELOPE.replace(b"1750000000000", b"%d" % 2**62).replace(
-    b'"attempts":0', b'"attempts":%d' % 2**62
-)
-"""A body whose time and count no column can hold."""
 SECRET = "s3cret-w0rd"
 PATIENCE = 30.0
 MIB = 1 << 20
@@ -39,7 +35,7 @@ def outgoing(
     keys: Sequence[str | None] | None = None,
     delays: Sequence[int | None] | None = None,
 ) -> pa.RecordBatch:
-    """Return an `OUTGOING` batch; delays in milliseconds."""
+    """An `OUTGOING` batch; delays in milliseconds."""
     given = [None] * len(bodies)
     pairs = [None if header is None else list(header.items()) for header in headers or given]
     columns = (bodies, pairs, keys or given, delays or given)
@@ -56,7 +52,7 @@ def publish_all(binding: Binding, queue: str, bodies: Sequence[bytes]) -> None:
 
 
 def eventually(probe: Callable[[], Any], patience: float = PATIENCE) -> Any:
-    """Return what `probe` returns, once that is true; fails when it takes too long."""
+    """What `probe` returns, once that is true; fails when it takes too long."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         found = probe()
@@ -69,7 +65,7 @@ def eventually(probe: Callable[[], Any], patience: float = PATIENCE) -> Any:
 def claim_some(
     binding: Binding, queue: str, *, messages: int = 100, max_bytes: int = 64 * MIB
 ) -> pa.RecordBatch:
-    """Claim once, repeated while it gives nothing."""
+    """One claim, repeated while it gives nothing."""
 
     def claim() -> pa.RecordBatch | None:
         batch = binding.claim(queue, min(messages, binding.capabilities.claim_batch), max_bytes)
@@ -79,7 +75,7 @@ def claim_some(
 
 
 def take(binding: Binding, queue: str, count: int) -> pa.RecordBatch:
-    """Claim as often as it takes to have `count` messages, as one batch."""
+    """As many claims as it takes to have `count` messages, as one batch."""
     claimed: list[pa.RecordBatch] = []
     while (missing := count - sum(batch.num_rows for batch in claimed)) > 0:
         claimed.append(claim_some(binding, queue, messages=missing))
@@ -107,7 +103,7 @@ def assert_empty(binding: Binding, queue: str) -> None:
 
 
 def assert_safe(error: Exception) -> None:
-    """Assert that an error is one line, holds no secret, and has no cause that would show one."""
+    """One line, no secret, and nothing chained that would show one."""
     assert str(error).strip()
     assert "\n" not in str(error)
     assert SECRET not in str(error)
@@ -116,12 +112,12 @@ def assert_safe(error: Exception) -> None:
 
 
 def joined(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
-    """Join batches, or none, to one."""
+    """One batch out of several, or out of none."""
     return pa.concat_batches([empty_deliveries(), *batches])
 
 
 def through_ipc(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch as it comes out of a file."""
+    """The batch as it comes out of a file."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -134,7 +130,7 @@ Work = Callable[..., Any]
 
 
 def in_processes(count: int, work: Work, *arguments: Any) -> list[Any]:
-    """Return what `work` returns in each of `count` new processes, which begin it together."""
+    """What `work` returns in each of `count` new processes, which begin it together."""
     context = get_context("spawn")
     barrier = context.Barrier(count)
     with ProcessPoolExecutor(count, context, initializer=_begin_together, initargs=(barrier,)) as pool:
@@ -163,7 +159,7 @@ def publish_marked(
 def claimed_by_a_killed_process(
     binding_class: type[Binding], config: BindingConfig, queue: str, count: int
 ) -> list[bytes]:
-    """Return the bodies that a process had claimed when it was killed."""
+    """The bodies that a process had claimed when it was killed."""
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_claim_and_wait, args=(binding_class, config, queue, count, theirs))

@@ -10,11 +10,11 @@ import pyarrow as pa
 from babelqueue_spark.bindings import Binding
 from babelqueue_spark.bindings.batches import names_by_content
 from babelqueue_spark.connector.options import read_options
-from babelqueue_spark.worker.moving import Claims, Plan, Redriven, Selection, move, moving_log
+from babelqueue_spark.worker.moving import Claims, Plan, Redriven, Selection, move
 
 
 def names_of(deliveries: pa.RecordBatch) -> list[str]:
-    """Return the names by which messages are chosen: digests of id and body.
+    """The names by which messages are chosen: digests of id and body, which browsing and claiming share.
 
     Equal messages share a name: who chooses a name twice chooses two of them.
     """
@@ -57,11 +57,11 @@ def drop_chosen(options: Mapping[str, str], queue: str, chosen: Iterable[str]) -
     """
     given = read_options({**options, "queue": queue})
     dropped = 0
-    with given.queue_binding() as binding, moving_log(given, binding) as lines:
+    with given.queue_binding() as binding:
         selection = _Names(_there(binding, queue, chosen))
         if selection.is_done():
             return 0
-        with Claims(binding, queue, lines) as claims:
+        with Claims(binding, queue) as claims:
             for claim in claims:
                 dropped += claim.acknowledge(sorted(selection.rows(claim.deliveries, claim.deliveries)))
                 if selection.is_done():
@@ -70,7 +70,7 @@ def drop_chosen(options: Mapping[str, str], queue: str, chosen: Iterable[str]) -
 
 
 def _there(binding: Binding, queue: str, chosen: Iterable[str]) -> Counter[str]:
-    """Return the chosen names that are in the queue, so that none is searched for in vain, claim after claim.
+    """The chosen names that are in the queue, so that none is searched for in vain, claim after claim.
 
     All of them where a browse claims messages itself, or did not see all that waits.
     """

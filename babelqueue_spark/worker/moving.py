@@ -3,38 +3,26 @@
 from __future__ import annotations
 
 import time
-import uuid
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Any, Self
 
 import pyarrow as pa
 
 from babelqueue_spark.bindings import OUTGOING, Binding
 from babelqueue_spark.bindings.batches import HEADERS
-from babelqueue_spark.connector.message_log import MessageLog, message_log
 from babelqueue_spark.connector.options import Options
 from babelqueue_spark.connector.publishing import publish_parts
-from babelqueue_spark.connector.rows.dead_letters import is_dead_letter_queue
 from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows
 from babelqueue_spark.envelope import strip_dead_letter, validate
-from babelqueue_spark.errors import (
-    BrokerAuthenticationError,
-    BrokerError,
-    BrokerFullError,
-    BrokerUnreachableError,
-    OptionError,
-    QueuesFailedError,
-)
+from babelqueue_spark.errors import OptionError
 from babelqueue_spark.worker.messages import BYPASS_HEADER
 
 _BATCH_BYTES = 64 << 20
-_OF_ALL_QUEUES = (BrokerUnreachableError, BrokerAuthenticationError, BrokerFullError)
 
 
 class Selection(ABC):
@@ -42,10 +30,10 @@ class Selection(ABC):
 
     @abstractmethod
     def rows(self, deliveries: pa.RecordBatch, columns: pa.RecordBatch) -> set[int]:
-        """Return the numbers of the selected rows of a `DELIVERIES` batch; `columns` are a read's."""
+        """The numbers of the selected rows of a `DELIVERIES` batch; `columns` are those of a read of it."""
 
     def is_done(self) -> bool:
-        """Return whether it is known that nothing more will be selected."""
+        """Whether it is known that nothing more will be selected."""
         return False
 
 
@@ -97,39 +85,25 @@ def move(given: Options, plan: Plan) -> Redriven:
     if plan.to == plan.queue:
         raise OptionError(f"queue '{plan.queue}' cannot be redriven to itself: name another one")
     result = Redriven()
-    with given.queue_binding() as binding, moving_log(given, binding) as lines:
+    with given.queue_binding() as binding:
         if plan.bypass and not binding.capabilities.headers:
             raise OptionError(f"broker '{binding.name}' keeps no headers: redrive without bypass")
-        if plan.to is not None:
-            binding.check_target(plan.to)
         if plan.selection.is_done():
             return result
         if plan.dry_run and binding.capabilities.browse != "none":
             for deliveries in binding.browse(plan.queue):
-                lines.write_all("browsed", deliveries, plan.queue)
-                chosen = _choose(deliveries, plan, binding, given, result)
-                result.moves += _within_limit(chosen, plan, result).values()
+                _choose(deliveries, plan, binding, result)
                 if _is_done(plan, result):
                     break
             return result
-        mover = _Mover(plan, binding, lines, result)
-        with Claims(binding, plan.queue, lines) as claims:
+        with Claims(binding, plan.queue) as claims:
             for claim in claims:
-                chosen = _choose(claim.deliveries, plan, binding, given, result)
-                if plan.dry_run:
-                    result.moves += _within_limit(chosen, plan, result).values()
-                else:
-                    mover.move(claim, chosen)
+                chosen = _choose(claim.deliveries, plan, binding, result)
+                if not plan.dry_run:
+                    _move(claim, chosen, plan, binding)
                 if _is_done(plan, result):
                     break
-    if mover.failed:
-        raise QueuesFailedError.of(mover.failed)
     return result
-
-
-def moving_log(given: Options, binding: Binding) -> AbstractContextManager[MessageLog]:
-    """Open the message log of messages that are taken out of a queue."""
-    return message_log(given.message_log, f"moved-{uuid.uuid4().hex}", binding, given.catalog)
 
 
 class Claims:
@@ -138,10 +112,9 @@ class Claims:
     The last batch goes back first, so that a queue which takes messages back at its head keeps its order.
     """
 
-    def __init__(self, binding: Binding, queue: str, lines: MessageLog) -> None:
+    def __init__(self, binding: Binding, queue: str) -> None:
         self._binding = binding
         self._queue = queue
-        self._lines = lines
         self._opened = ExitStack()
 
     def __enter__(self) -> Self:
@@ -152,12 +125,12 @@ class Claims:
 
     def __iter__(self) -> Iterator[Claim]:
         for deliveries in self._taken():
-            claim = Claim(self._binding, self._queue, deliveries, self._lines)
+            claim = Claim(self._binding, self._queue, deliveries)
             self._opened.callback(claim.release)
             yield claim
 
     def _taken(self) -> Iterator[pa.RecordBatch]:
-        """Yield the chosen claims; hold what stays until the end, so that it is claimed only once."""
+        """What stays is held until the end, so that it is claimed only once."""
         binding, queue = self._binding, self._queue
         if not binding.claimable(queue):
             yield from binding.browse(queue)
@@ -185,23 +158,20 @@ class Claim:
         deliveries: a `DELIVERIES` batch.
     """
 
-    def __init__(self, binding: Binding, queue: str, deliveries: pa.RecordBatch, lines: MessageLog) -> None:
+    def __init__(self, binding: Binding, queue: str, deliveries: pa.RecordBatch) -> None:
         self.deliveries = deliveries
         self._binding = binding
         self._queue = queue
-        self._lines = lines
         self._held = set(range(deliveries.num_rows))
 
     def acknowledge(self, rows: Sequence[int]) -> int:
         """Take rows out of the queue for ever; how many were still there."""
-        taken = self._take(rows)
-        gone = self._binding.acknowledge(self._queue, taken)
-        self._lines.write_all("taken", taken, self._queue)
+        gone = self._binding.acknowledge(self._queue, self._take(rows))
         self._held -= set(rows)
         return int(gone.true_count)
 
     def release(self) -> None:
-        """Release the rows that were not acknowledged."""
+        """Give back the rows that were not acknowledged."""
         self._binding.release(self._queue, self._take(sorted(self._held)))
 
     def _take(self, rows: Sequence[int]) -> pa.RecordBatch:
@@ -212,48 +182,31 @@ def _is_done(plan: Plan, result: Redriven) -> bool:
     return len(result.moves) == plan.limit or plan.selection.is_done()
 
 
-def _within_limit(chosen: Mapping[int, Move], plan: Plan, result: Redriven) -> dict[int, Move]:
-    """Return the first of the chosen rows, as many as may still move."""
-    room = None if plan.limit is None else plan.limit - len(result.moves)
-    return dict(islice(chosen.items(), room))
-
-
-def _choose(
-    batch: pa.RecordBatch, plan: Plan, binding: Binding, given: Options, result: Redriven
-) -> dict[int, Move]:
-    """Choose the rows that may move; count the others."""
-    lists = given.allow_empty_list_data
-    rows = to_rows(batch, plan.queue, binding, SCHEMA, allow_list_data=lists)
+def _choose(batch: pa.RecordBatch, plan: Plan, binding: Binding, result: Redriven) -> dict[int, str]:
+    """Choose the rows that move, up to the limit, each with its target; count the others."""
+    room = len(batch) if plan.limit is None else plan.limit - len(result.moves)
+    rows = to_rows(batch, plan.queue, binding, SCHEMA, allow_list_data=False)
     selected = plan.selection.rows(batch, rows)
-    stripped = validate(strip_dead_letter(rows.column("body")), allow_list_data=lists).to_pylist()
-    chosen: dict[int, Move] = {}
+    stripped = validate(strip_dead_letter(rows.column("body"))).to_pylist()
+    chosen: dict[int, str] = {}
     columns = rows.select(["job", "trace_id", "meta", "dead_letter", "delivery"]).to_pylist()
     for row, (refused, envelope) in enumerate(zip(stripped, columns, strict=True)):
         block = envelope["dead_letter"] or {}
-        target = plan.to or block.get("original_queue") or (envelope["meta"] or {}).get("queue") or ""
+        target = plan.to or block.get("original_queue") or (envelope["meta"] or {}).get("queue")
         if row not in selected:
             result.kept["not selected"] += 1
         elif refused is not None and not plan.poison:
             result.kept["not acceptable"] += 1
-        elif target == plan.queue or not _is_target(target, plan, binding, given):
+        elif not target or target == plan.queue:
             result.kept["no queue"] += 1
         elif _is_fresh(
             block.get("failed_at") or envelope["delivery"]["enqueued_at"], binding.duplicate_window(target)
         ):
             result.kept["too fresh"] += 1
-        else:
-            chosen[row] = _move_of(envelope, target)
+        elif len(chosen) < room:
+            chosen[row] = target
+            result.moves.append(_move_of(envelope, target))
     return chosen
-
-
-def _is_target(queue: str, plan: Plan, binding: Binding, given: Options) -> bool:
-    """Tell whether a message can go to a queue of this name, and may where the message itself names it."""
-    named_by_user = plan.to or is_dead_letter_queue(plan.queue, queue, given, binding)
-    try:
-        (binding.check_target if named_by_user else binding.check_foreign)(queue)
-    except OptionError:
-        return False
-    return True
 
 
 def _is_fresh(since: datetime | None, window: float) -> bool:
@@ -268,46 +221,13 @@ def _move_of(envelope: dict[str, Any], target: str) -> Move:
     return Move(meta.get("id"), envelope["trace_id"], envelope["job"], block.get("reason"), target)
 
 
-@dataclass
-class _Mover:
-    """Publishes what is chosen, then acknowledges it.
-
-    Attributes:
-        failed: queue → why it took no more.
-    """
-
-    plan: Plan
-    binding: Binding
-    lines: MessageLog
-    result: Redriven
-    failed: dict[str, str] = field(default_factory=dict)
-
-    def move(self, claim: Claim, chosen: Mapping[int, Move]) -> None:
-        """Move rows up to the limit; those that a queue does not take stay, and make room for others."""
-        while part := _within_limit(chosen, self.plan, self.result):
-            for target in dict.fromkeys(move.to for move in part.values()):
-                self._move_to(target, claim, {row: move for row, move in part.items() if move.to == target})
-            chosen = {row: move for row, move in chosen.items() if row not in part}
-
-    def _move_to(self, target: str, claim: Claim, moves: Mapping[int, Move]) -> None:
-        rows = list(moves)
-        messages = _outgoing(claim.deliveries.take(pa.array(rows)), self.plan, self.binding)
-        for part in self._published(target, messages):
-            moved = rows[part.start : part.stop]
-            claim.acknowledge(moved)
-            self.result.moves += [moves[row] for row in moved]
-
-    def _published(self, target: str, messages: pa.RecordBatch) -> Iterator[range]:
-        """Yield the rows of each chunk that the queue took."""
-        try:
-            for part, _ in publish_parts(self.binding, target, messages, lines=self.lines):
-                yield part
-        except _OF_ALL_QUEUES:
-            raise
-        except BrokerError as error:
-            if self.plan.to is not None:
-                raise
-            self.failed[target] = error.text
+def _move(claim: Claim, chosen: Mapping[int, str], plan: Plan, binding: Binding) -> None:
+    """Publish, then acknowledge, chunk after chunk."""
+    for target in dict.fromkeys(chosen.values()):
+        rows = [row for row, its in chosen.items() if its == target]
+        messages = _outgoing(claim.deliveries.take(pa.array(rows)), plan, binding)
+        for part, _ in publish_parts(binding, target, messages):
+            claim.acknowledge(rows[part.start : part.stop])
 
 
 def _outgoing(deliveries: pa.RecordBatch, plan: Plan, binding: Binding) -> pa.RecordBatch:

@@ -107,7 +107,7 @@ class DataFrameFailedError(Exception):
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of an exception; empty where it raises one itself."""
+    """The text of an exception; empty where it raises one itself."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001 (the code of whoever wrote the handler)
@@ -151,8 +151,10 @@ class Policy:
         return Verdict(Outcome.DEAD_LETTERED, attempts, named, shortened(f"the {what} was refused: {why}"))
 
     def gated(self, attempts: int) -> Verdict:
-        """Dead-letter a message whose headers name another schema version, as it is; its body is not read."""
+        """Refuse a message whose headers name another schema version; its body is not read."""
         reason = Reason.UNSUPPORTED_SCHEMA_VERSION
+        if self.unknown_urn == "delete":
+            return Verdict(Outcome.DROPPED, attempts, reason)
         return Verdict(Outcome.DEAD_LETTERED, attempts, reason, annotated=False)
 
     def failed(self, attempts: int, failure: Failure) -> Verdict:

@@ -18,7 +18,7 @@ from babelqueue_spark.connector.rows.writing import to_messages
 from babelqueue_spark.envelope import META_TYPE, dead_letter, set_attempts
 from babelqueue_spark.errors import BabelQueueError, BrokerError, MessageTooLargeError
 from babelqueue_spark.worker.deciding import Decisions, Output
-from babelqueue_spark.worker.decisions import OUTGOING_MESSAGES
+from babelqueue_spark.worker.outbox import OUTGOING_MESSAGES
 from babelqueue_spark.worker.outcomes import Outcome
 from babelqueue_spark.worker.rows import Rows
 
@@ -58,7 +58,7 @@ def outgoing_messages(
 def by_target(messages: pa.RecordBatch, options: Options, binding: BaseBinding) -> dict[str, pa.RecordBatch]:
     """Split `OUTGOING_MESSAGES` by the queue where they end, in order; gives `OUTGOING`.
 
-    The dead-letter queue comes from today's options, not from the log, so that a wrong name can be
+    The dead-letter queue comes from today's options, not from the outbox, so that a wrong name can be
     corrected between attempts.
     """
     targets: dict[str, list[int]] = {}
@@ -71,7 +71,7 @@ def by_target(messages: pa.RecordBatch, options: Options, binding: BaseBinding) 
 
 
 def _returning(rows: Rows, decisions: Decisions, binding: BaseBinding) -> pa.RecordBatch:
-    """Return the messages that go back to their queue; a release keeps its attempts."""
+    """The messages that go back to their queue; a release keeps its attempts."""
     chosen = decisions.rows_with(Outcome.RETRIED, Outcome.RELEASED)
     verdicts = [decisions.verdicts[row] for row in chosen]
     delays = [
@@ -114,7 +114,7 @@ def _copies(
     *,
     dead: bool,
 ) -> pa.RecordBatch:
-    """Copy messages that were read, with headers and keys where the broker keeps them."""
+    """Copies of messages that were read, with headers and keys where the broker keeps them."""
     can = binding.capabilities
     count = len(chosen)
     columns = {
@@ -168,7 +168,7 @@ def check_outputs(outputs: Sequence[Mapping[str, Any]], options: Options, bindin
 
 
 def _rows(outputs: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-    """Return outputs as columns of a write."""
+    """Outputs as columns of a write."""
     found = [
         {
             **columns,

@@ -14,7 +14,7 @@ from babelqueue_spark.storage import open_store
 
 
 def query_id(spark: Any, checkpoint: str | None, journal_config: Mapping[str, str]) -> str:
-    """Return the id of the query whose batch is handled now.
+    """The id of the query whose batch is handled now.
 
     Args:
         spark: the session of the batch.

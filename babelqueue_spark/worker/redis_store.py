@@ -7,7 +7,6 @@ from typing import Any
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.redis.client import RedisClient
-from babelqueue_spark.bindings.redis.layouts import IDEMPOTENCY_PREFIX
 from babelqueue_spark.bindings.redis.options import RedisOptions
 from babelqueue_spark.secrets import resolve
 from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
@@ -28,7 +27,7 @@ class RedisStore(IdempotencyStore):
 
     Args:
         url: as of the binding: `redis://`, `redis+cluster://` and so on, or `env:NAME`, `file:/path`.
-        prefix: of the keys; never InitPHP's `bq:idemp:`, whose claims look as handled messages do.
+        prefix: of the keys; InitPHP's by default.
         keep: seconds for which a handled message is remembered.
         lease: seconds after which the claim of a worker that died ends.
         **client: the options of the Redis binding, without `redis.`.
@@ -38,7 +37,7 @@ class RedisStore(IdempotencyStore):
         self,
         url: str,
         *,
-        prefix: str = IDEMPOTENCY_PREFIX,
+        prefix: str = "bq:idemp:",
         keep: int = 86_400,
         lease: int = 300,
         **client: str,
@@ -51,7 +50,7 @@ class RedisStore(IdempotencyStore):
         self._open: RedisClient | None = None
 
     def claim(self, ids: Sequence[str], owner: str) -> list[Record]:
-        """Claim in one round trip."""
+        """In one round trip."""
         ours = _CLAIM + owner.encode()
         values = self._connected().ask(
             *(("EVAL", _CLAIM_IT, 1, self._key(message_id), ours, self.lease) for message_id in ids)
@@ -88,7 +87,7 @@ class RedisStore(IdempotencyStore):
 
 
 def _record(value: bytes, owner: bytes) -> Record:
-    """Return what a value says; another program's is that of a handled message."""
+    """What a value says; another program's is that of a handled message."""
     if value.startswith(_CLAIM):
         return Record("granted" if value == _CLAIM + owner else "held")
     by, result = value[len(_HANDLED) :][:_OWNER_DIGITS], value[len(_HANDLED) + _OWNER_DIGITS :]

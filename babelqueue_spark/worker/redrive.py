@@ -38,16 +38,14 @@ def redrive(
         to: where they go; by default `dead_letter.original_queue`, or else `meta.queue`.
         where: a condition on the columns of a read, such as `dead_letter.reason = 'failed'`.
         limit: most messages to move.
-        poison: also move messages that no reader accepts, even without their block. PHP's `"data":[]` needs
-            the option `allowEmptyListData` instead.
+        poison: also move messages that no reader accepts, even without their block.
         bypass: mark them with the header `bq-replay-bypass`, which asks handlers for no effects outside.
         dry_run: move nothing, and return what would be moved.
 
     Raises:
         OptionError: the broker keeps no headers for `bypass`, messages would go round in circles, or claims
             would lapse before the end.
-        QueuesFailedError: some queues took no more; their letters stay, the others moved.
-        BrokerError: the broker is out of reach or full, or `to` refuses a message; earlier moves stay.
+        BrokerError: the broker is out of reach, or a target refuses a message; earlier moves stay.
     """
     condition = F.expr(where) if isinstance(where, str) else where
     selection = _All() if condition is None else _Matching(spark, condition)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -10,7 +11,6 @@ from typing import Any
 
 from pyspark.sql.types import DataType
 
-from babelqueue_spark.envelope.urns import matches, specificity
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.worker.messages import EXECUTION_FAILED
 
@@ -88,7 +88,7 @@ class Routes:
         self._subscribers.append(subscriber)
 
     def subscribers(self, job: str) -> list[Subscriber]:
-        """Return the subscribers of a URN, in the order in which they run.
+        """The subscribers of a URN, in the order in which they run.
 
         A wildcard does not stand for `EXECUTION_FAILED`: a subscriber that raises would hear of it for ever.
         """
@@ -100,25 +100,25 @@ class Routes:
         return sorted(found, key=_rank)
 
     def message_handler(self, job: str) -> MessageHandler | None:
-        """Return the message handler of a URN, or None."""
+        """The message handler of a URN, or None."""
         handler = self.of(job)
         return handler if isinstance(handler, MessageHandler) else None
 
     def of(self, job: str) -> Handler | None:
-        """Return the handler of a URN, or None."""
+        """The handler of a URN, or None."""
         return next((handler for handler in self.ordered() if matches(handler.pattern, job)), None)
 
     def dataframe_handlers(self) -> list[DataFrameHandler]:
-        """Return those that run on the driver."""
+        """Those that run on the driver."""
         return [handler for handler in self._handlers.values() if isinstance(handler, DataFrameHandler)]
 
     def ordered(self) -> list[Handler]:
-        """Return all handlers, in the order in which their patterns are tried."""
+        """All handlers, in the order in which their patterns are tried."""
         return sorted(self._handlers.values(), key=_rank)
 
 
 def _rank(route: Handler | Subscriber) -> tuple[bool, int]:
-    return specificity(route.pattern)
+    return "*" in route.pattern, -len(route.pattern.replace("*", ""))
 
 
 def check_function(pattern: str, run: Callable[..., Any], what: str = "handler") -> None:
@@ -130,3 +130,10 @@ def check_function(pattern: str, run: Callable[..., Any], what: str = "handler")
             f"the {what} of '{pattern}' is an async function, which nobody would await: run it with "
             "asyncio.run in a plain function"
         )
+
+
+def matches(pattern: str, job: str) -> bool:
+    """Tell whether a URN matches a pattern in which `*` stands for any text, the empty one too."""
+    if "*" not in pattern:
+        return pattern == job
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), job, re.DOTALL) is not None

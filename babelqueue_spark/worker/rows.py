@@ -12,8 +12,8 @@ import pyarrow as pa
 from babelqueue_spark.bindings import OUTGOING
 from babelqueue_spark.envelope import SCHEMA_VERSION
 from babelqueue_spark.envelope.columns import META_TYPE, is_blank
-from babelqueue_spark.worker.decisions import fingerprint
 from babelqueue_spark.worker.messages import CAUSATION_META, Message
+from babelqueue_spark.worker.outbox import fingerprint
 
 VERSION_HEADERS = ("bq-schema-version", "bq_schema_version")
 """Where brokers with native properties carry the schema version; Artemis has no hyphens."""
@@ -92,7 +92,7 @@ class Rows:
         )
 
     def context(self, row: int, keys: Sequence[str]) -> dict[str, str]:
-        """Return the keys of `meta` for a message that follows from this one, with values as JSON text."""
+        """The keys of `meta` that a message gets which follows from this one, with values as JSON text."""
         message_id = self.ids[row]
         cause = {CAUSATION_META: json.dumps(message_id, ensure_ascii=False)} if message_id else {}
         return cause | {key: text for key, text in self._extra[row] or () if key in keys} if keys else cause

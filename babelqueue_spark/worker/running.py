@@ -28,7 +28,7 @@ class Handlers(Protocol):
         """Run the handler of a message, which is open; returns what it returns, None where it has none."""
 
     def subscribers(self, job: str) -> Sequence[Subscriber]:
-        """Return the subscribers of a URN, in the order in which they run."""
+        """The subscribers of a URN, in the order in which they run."""
 
 
 class MessageHandlers:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import signal
 import uuid
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from types import FrameType
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from pyspark import InheritableThread
@@ -28,41 +27,31 @@ class StuckHandlerError(BabelQueueError):
 
 def interrupted_after(seconds: float | None) -> AbstractContextManager[None]:
     """Bound the block, which runs in a process's main thread; None = not at all."""
-    return _UNBOUNDED if seconds is None else _Interrupted(seconds)
+    return _UNBOUNDED if seconds is None else _interrupted_after(seconds)
 
 
-class _Interrupted:
-    """Raises `HandlerTimeoutError` inside the block when time is up.
+@contextmanager
+def _interrupted_after(seconds: float) -> Iterator[None]:
+    """Raise `HandlerTimeoutError` inside the block when time is up.
 
     Once more a second later, and so on, should the block have caught it. Code that does not
     return to Python (a long call into a C library) is interrupted when it does.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def expire(*_: object) -> None:
+        raise HandlerTimeoutError(f"the handler ran longer than {seconds:g} s")
 
-    def __enter__(self) -> None:
-        self._before = signal.signal(signal.SIGALRM, self._expire)
-        signal.setitimer(signal.ITIMER_REAL, self._seconds, _AGAIN_SECONDS)
-
-    def __exit__(self, *_: object) -> None:
+    before = signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_SECONDS)
+    try:
+        yield
+    finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, self._before)
-
-    def _expire(self, _: int, frame: FrameType | None) -> None:
-        """Raise, but not where that would keep the alarm from being set up or taken back."""
-        while frame is not None:
-            if frame.f_code in _ENDS:
-                return
-            frame = frame.f_back
-        raise HandlerTimeoutError(f"the handler ran longer than {self._seconds:g} s")
-
-
-_ENDS = (_Interrupted.__enter__.__code__, _Interrupted.__exit__.__code__)
+        signal.signal(signal.SIGALRM, before)
 
 
 def with_jobs_cancelled_after(seconds: float | None, spark: SparkSession, call: Callable[[], T]) -> T:
-    """Return what `call` returns or raises; when time is up, its Spark jobs are cancelled, which ends it.
+    """What `call` returns or raises; when time is up, its Spark jobs are cancelled, which ends it.
 
     Raises:
         HandlerTimeoutError: it raised after that.
@@ -109,7 +98,7 @@ def _activate(spark: Any) -> None:
 
 
 def _job_tags(spark: Any) -> tuple[Callable[[str], Any], Callable[[str], Any]]:
-    """Return how to tag the jobs of a thread, and how to cancel those with a tag."""
+    """How to tag the jobs of a thread, and how to cancel those with a tag."""
     if isinstance(spark, SparkSession):
         return spark.sparkContext.addJobTag, spark.sparkContext.cancelJobsWithTag
     return spark.addTag, spark.interruptTag

@@ -9,17 +9,20 @@ from dataclasses import asdict
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, StructType
 
 from babelqueue_spark.connector.options import journal_config, resolved_config, write_options
+from babelqueue_spark.connector.rows.reading import SCHEMA
+from babelqueue_spark.envelope import SCHEMA_VERSION, Reason
+from babelqueue_spark.envelope.columns import BLANKS
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.functions import decode
+from babelqueue_spark.functions import decode, violation
 from babelqueue_spark.packages import require
 from babelqueue_spark.schemas.registry import Registry, registry_of
 from babelqueue_spark.tracing.setting import Source, Tracing
-from babelqueue_spark.worker import frames, observers
+from babelqueue_spark.worker import observers
 from babelqueue_spark.worker.arguments import (
     checked_context,
     checked_policy,
@@ -27,10 +30,9 @@ from babelqueue_spark.worker.arguments import (
 )
 from babelqueue_spark.worker.backoff import Backoff
 from babelqueue_spark.worker.counts import Counts
-from babelqueue_spark.worker.decisions import DecisionLog, LogEntry, fingerprint
-from babelqueue_spark.worker.events import log_unhandled
-from babelqueue_spark.worker.handling import Work, admit, handle, settle
+from babelqueue_spark.worker.handling import Task, Work, admit, handle, settle
 from babelqueue_spark.worker.idempotency import IdempotencyStore
+from babelqueue_spark.worker.outbox import Outbox, OutboxEntry, fingerprint
 from babelqueue_spark.worker.outcomes import Failure, Policy, UnknownUrn
 from babelqueue_spark.worker.query import query_id
 from babelqueue_spark.worker.responding import Responder
@@ -41,6 +43,7 @@ from babelqueue_spark.worker.routes import (
     Subscriber,
     check_function,
 )
+from babelqueue_spark.worker.rows import VERSION_HEADERS
 from babelqueue_spark.worker.timeouts import StuckHandlerError, with_jobs_cancelled_after
 
 if TYPE_CHECKING:
@@ -48,16 +51,32 @@ if TYPE_CHECKING:
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
+_INPUT = [
+    "body",
+    "queue",
+    "headers",
+    "attempts",
+    "job",
+    "trace_id",
+    "meta.id AS id",
+    "delivery.key AS key",
+    "error",
+    "violation",
+    "meta.extra AS extra",
+]
+_NEEDED = ("body", "queue", "headers", "attempts", "job", "trace_id", "data", "meta", "delivery", "error")
 _STOPPED = (
     *("SPARK_JOB_CANCELLED", "SparkContext was shut down", "stopped SparkContext"),
     *("OPERATION_CANCELED", "INVALID_HANDLE", "StatusCode.UNAVAILABLE"),  # over Spark Connect
 )
+_COUNTS = "job STRING, outcome STRING, reason STRING, messages BIGINT"
+_RETURNED = f"{_COUNTS}, links ARRAY<STRING>"
 
 
 class Worker:
     """Calls handlers with messages, and decides the outcome: acknowledge, retry, release, drop, dead-letter.
 
-        worker = Worker({"url": "redis://localhost:6379/0"}, state="/mnt/streams/orders/worker")
+        worker = Worker({"url": "redis://localhost:6379/0"}, journal="/mnt/streams/orders/worker")
 
         @worker.handler("urn:babel:orders:created")
         def charge(message): ...
@@ -66,8 +85,8 @@ class Worker:
 
     Args:
         options: of the connector's writes, by name: where to publish retries, dead letters and what handlers
-            return; and `journal.<name>` for the object store of `state`.
-        state: a directory or object store that driver and executors share, for this worker alone.
+            return; and `journal.<name>` for the object store of the journal.
+        journal: a directory or object store that driver and executors share, for this worker alone.
         checkpoint: the `checkpointLocation` of the query, needed over Spark Connect only: the query's id is
             read there.
         max_attempts: deliveries of a failing message before it becomes a dead letter, the first included.
@@ -100,7 +119,7 @@ class Worker:
         self,
         options: Mapping[str, str],
         *,
-        state: str,
+        journal: str,
         checkpoint: str | None = None,
         max_attempts: int = 3,
         backoff: Sequence[float] | Backoff = (0.0,),
@@ -120,7 +139,7 @@ class Worker:
         self._journal_config = journal_config(options)
         self._given = {name: options[name] for name in options if not name.lower().startswith("journal.")}
         self._options = write_options(self._given)
-        self._state = state
+        self._journal = journal
         self._checkpoint = checkpoint
         self._policy = checked_policy(
             Policy(
@@ -142,7 +161,7 @@ class Worker:
         self._failure_queue = failure_queue
         self._tracing = self._options.tracing if tracing is None else Tracing.of(tracing)
         self._routes = Routes()
-        self._probed = self._told_unhandled = False
+        self._probed = False
         self.counts = Counts()
         """Count what this object did so far."""
 
@@ -217,7 +236,7 @@ class Worker:
 
         def added(run: Handler) -> Handler:
             check_function(pattern, run, "responder")
-            self._routes.add(MessageHandler(pattern, Responder(run, self._options), partition_setup))
+            self._routes.add(MessageHandler(pattern, Responder(run), partition_setup))
             return run
 
         return added
@@ -254,7 +273,7 @@ class Worker:
         run = query_id(frame.sparkSession, self._checkpoint, self._journal_config)
         with self._batch_span(run, batch_id) as span:
             work = self._work(run, batch_id, span)
-            work.decisions().begin()
+            work.outbox().begin()
             counts = self._handled(frame, work, span)
         self._finish(batch_id, counts)
 
@@ -266,17 +285,17 @@ class Worker:
         run = uuid.uuid4().hex
         with self._batch_span(run, 0) as span:
             work = self._work(run, 0, span)
-            work.decisions().begin()
+            work.outbox().begin()
             try:
                 counts = self._handled(frame, work, span)
             finally:
-                work.decisions().end()
+                work.outbox().end()
         self._finish(0, counts)
         return counts
 
     def summary(self, spark: SparkSession) -> DataFrame:
         """Make a DataFrame of the counters so far: job, outcome, reason, messages."""
-        return spark.createDataFrame(self.counts.rows(), frames.COUNTS)
+        return spark.createDataFrame(self.counts.rows(), _COUNTS)
 
     def _batch_span(self, run: str, batch: int) -> AbstractContextManager[Batch | None]:
         if self._tracing is None:
@@ -285,7 +304,7 @@ class Worker:
 
     def _work(self, run: str, batch: int, span: Batch | None) -> Work:
         if not self._probed:
-            DecisionLog(self._state, run, batch, resolved_config(self._journal_config)).probe()
+            Outbox(self._journal, run, batch, resolved_config(self._journal_config)).probe()
             self._check_retries()
             self._probed = True
         return Work(
@@ -294,7 +313,7 @@ class Worker:
             policy=self._policy,
             timeout=self._handler_timeout,
             store=self._idempotency,
-            location=self._state,
+            location=self._journal,
             run=run,
             batch=batch,
             message_log=self._message_log,
@@ -323,26 +342,26 @@ class Worker:
 
     def _returned(self, frame: DataFrame, work: Work) -> list[Any]:
         """Handle the rows; returns what all tasks returned."""
-        frames.check_columns(frame.schema)
-        frame = frames.judged(frame, self._catalog)
+        _check_columns(frame.schema)
+        frame = _judged(frame, self._catalog)
         if not self._routes.dataframe_handlers():
-            return frames.run(frame, handle(work))
+            return _run(frame, handle(work))
         frame = frame.persist()
         returned: list[Any] = []
         try:
             left = F.lit(True)
             for handler, urns in self._dataframe_handlers(frame):
-                its = frames.acceptable() & F.col("job").isin(urns)
+                its = _acceptable() & F.col("job").isin(urns)
                 returned += self._handled_as_dataframe(handler, frame.where(its), work)
                 left &= ~its
-            returned += frames.run(frame.where(left), handle(work))
+            returned += _run(frame.where(left), handle(work))
         finally:
             frame.unpersist()
         return returned
 
     def _dataframe_handlers(self, frame: DataFrame) -> list[tuple[DataFrameHandler, list[str]]]:
-        """Return the DataFrame handlers that have rows, with the URNs of them."""
-        urns = [row.job for row in frame.where(frames.acceptable()).select("job").distinct().collect()]
+        """The DataFrame handlers that have rows, with the URNs of them."""
+        urns = [row.job for row in frame.where(_acceptable()).select("job").distinct().collect()]
         found = [
             (handler, [urn for urn in urns if self._routes.of(urn) is handler])
             for handler in self._routes.dataframe_handlers()
@@ -351,17 +370,15 @@ class Worker:
 
     def _handled_as_dataframe(self, handler: DataFrameHandler, frame: DataFrame, work: Work) -> list[Any]:
         name = f"frame-{fingerprint([handler.pattern.encode()])}"
-        outcome = work.decisions().read(f"{name}-outcome")
+        outcome = work.outbox().read(f"{name}-outcome")
         if outcome is None:
             # Cut off from its plan, so that the handler may join or coalesce what was admitted.
-            admitted = (
-                frame if work.store is None else frames.admitted(frame, admit(work, name)).localCheckpoint()
-            )
+            admitted = frame if work.store is None else _admitted(frame, admit(work, name)).localCheckpoint()
             failure = self._outcome(handler, admitted, work)
             notes = {"failure": None if failure is None else asdict(failure)}
-            outcome = work.decisions().write(f"{name}-outcome", LogEntry(notes))
+            outcome = work.outbox().write(f"{name}-outcome", OutboxEntry(notes))
         noted = outcome.notes["failure"]
-        return frames.run(frame, settle(work, name, None if noted is None else Failure(**noted)))
+        return _run(frame, settle(work, name, None if noted is None else Failure(**noted)))
 
     def _outcome(self, handler: DataFrameHandler, frame: DataFrame, work: Work) -> Failure | None:
         """Run a handler once; returns what it raised, if anything."""
@@ -402,15 +419,52 @@ class Worker:
 
     def _finish(self, batch: int, counts: Counts) -> None:
         self.counts.include(counts)
-        if not self._told_unhandled:
-            patterns = [handler.pattern for handler in self._routes.ordered()]
-            self._told_unhandled = log_unhandled(counts, patterns)
         observers.tell(counts)
         if self._on_batch is not None:
             self._on_batch(batch, counts)
+
+
+def _acceptable() -> Column:
+    """Select what `Rows.is_acceptable` does."""
+    wanted = F.col("error").isNull()
+    for name in VERSION_HEADERS:
+        value = F.col("headers")[name]
+        gated = value.rlike(f"[^{BLANKS}]") & (value != str(SCHEMA_VERSION))
+        wanted &= ~F.coalesce(gated, F.lit(False))
+    return wanted
+
+
+def _judged(frame: DataFrame, catalog: Registry | None) -> DataFrame:
+    """The rows with a column `violation`, and an `error` where it is not null."""
+    known = F.col("violation") if "violation" in frame.columns else F.lit(None).cast("string")
+    if catalog is None:
+        return frame.withColumn("violation", known)
+    found = F.when(F.col("error").isNull(), violation("job", "data", catalog))
+    judged = frame.withColumn("violation", F.coalesce(known, found))
+    refused = F.when(F.col("violation").isNotNull(), F.lit(str(Reason.INVALID_PAYLOAD)))
+    return judged.withColumn("error", F.coalesce("error", refused))
 
 
 def _was_stopped(error: BaseException) -> bool:
     """Tell whether the query or Spark was stopped under a handler: its messages have not failed then."""
     # By name: PySpark's package for Connect alone has no py4j.
     return type(error).__name__ == "Py4JNetworkError" or any(words in str(error) for words in _STOPPED)
+
+
+def _run(frame: DataFrame, task: Task) -> list[Any]:
+    return frame.selectExpr(*_INPUT).mapInArrow(task, _RETURNED).collect()
+
+
+def _admitted(frame: DataFrame, task: Task) -> DataFrame:
+    rows = frame.select(F.struct("*").alias("row"), *map(F.expr, _INPUT))
+    return rows.mapInArrow(task, rows.schema).select("row.*")
+
+
+def _check_columns(schema: StructType) -> None:
+    names = {field.name: field.dataType for field in schema}
+    missing = [name for name in _NEEDED if names.get(name) != SCHEMA[name].dataType]
+    if missing:
+        raise OptionError(
+            f"a worker needs the columns of a read as they are, but {', '.join(missing)} is missing or of "
+            "another type: leave .schema(...) out, and give a DataFrame handler its data_schema"
+        )

@@ -11,7 +11,6 @@ from proton import Delivery, Message, symbol
 from proton.reactor import LinkOption
 from proton.utils import BlockingConnection
 
-from babelqueue_spark.bindings import BindingConfig
 from tests.servers.artemis import ArtemisServer
 
 
@@ -23,13 +22,13 @@ class Queue(LinkOption):
         terminus.capabilities.put_object(symbol("queue"))
 
 
-def amqp_url(server: ArtemisServer | BindingConfig) -> str:
+def amqp_url(server: ArtemisServer) -> str:
     """As a bare client wants it."""
     return server.url.replace("artemis://", "amqp://")
 
 
 @contextmanager
-def bare_client(server: ArtemisServer | BindingConfig) -> Iterator[BlockingConnection]:
+def bare_client(server: ArtemisServer) -> Iterator[BlockingConnection]:
     """A connection."""
     connection = BlockingConnection(amqp_url(server), timeout=20)
     try:
@@ -38,7 +37,7 @@ def bare_client(server: ArtemisServer | BindingConfig) -> Iterator[BlockingConne
         connection.close()
 
 
-def send(server: ArtemisServer | BindingConfig, queue: str, messages: Iterable[Message]) -> None:
+def send(server: ArtemisServer, queue: str, messages: Iterable[Message]) -> None:
     """Send from a bare client."""
     with bare_client(server) as connection:
         sender = connection.create_sender(queue, options=Queue())

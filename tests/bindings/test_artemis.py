@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -37,11 +34,9 @@ from proton import (
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.artemis import ArtemisBinding, amqp
-from babelqueue_spark.bindings.artemis.connection import Connection
 from babelqueue_spark.bindings.artemis.messages import received
-from babelqueue_spark.bindings.artemis.options import ArtemisOptions
 from babelqueue_spark.envelope import decode, set_attempts
-from babelqueue_spark.errors import BrokerAuthenticationError, BrokerError, OptionError, QueueForbiddenError
+from babelqueue_spark.errors import BrokerError, OptionError
 from babelqueue_spark.testing import (
     MIB,
     SECRET,
@@ -78,21 +73,6 @@ def bodies(batch: pa.RecordBatch) -> list[bytes]:
 def headers(batch: pa.RecordBatch) -> dict[str, str]:
     """Those of the first delivery."""
     return dict(batch.column("headers")[0].as_py() or ())
-
-
-@contextmanager
-def on_one_processor(server: ArtemisServer) -> Iterator[None]:
-    """Leave the server's threads one processor for a while."""
-    threads = [int(task.name) for task in Path(f"/proc/{server.pid}/task").iterdir()]
-    before = os.sched_getaffinity(server.pid)
-    try:
-        for thread in threads:
-            os.sched_setaffinity(thread, {min(before)})
-        yield
-    finally:
-        for thread in threads:
-            with suppress(ProcessLookupError):
-                os.sched_setaffinity(thread, before)
 
 
 @pytest.fixture
@@ -447,17 +427,6 @@ class TestBacklog:
         ours.release(queue, held)
         assert bodies(joined(ours.browse(queue))) == sent
 
-    def test_each_of_many_drains_is_answered(self, artemis_server: ArtemisServer, queue: str) -> None:
-        """The broker ignores one that overtakes its own threads: on a single processor two of a hundred."""
-        options = BindingConfig(url=artemis_server.url, client_options={"timeout": "10s"})
-        with (
-            on_one_processor(artemis_server),
-            closing(Connection(ArtemisOptions.parse(options))) as connection,
-        ):
-            link = connection.link(queue, browse=True)
-            for _ in range(300):
-                assert connection.fetch(link, 200) == []
-
 
 class TestPublishing:
     def test_what_was_read_can_be_published_to_its_queue_again(
@@ -562,18 +531,11 @@ class TestErrors:
     ) -> None:
         with (
             binding(artemis_server.url.replace(*change)) as refused,
-            pytest.raises(BrokerAuthenticationError, match="check user and password") as caught,
+            pytest.raises(BrokerError, match="check user and password") as caught,
         ):
             refused.backlog(queue)
         assert_safe(caught.value)
         assert "wr0ng" not in str(caught.value)
-
-    def test_a_queue_that_is_closed_to_the_user(self, artemis_server: ArtemisServer, queue: str) -> None:
-        with binding(artemis_server.limited_url) as limited:
-            with pytest.raises(QueueForbiddenError, match="extend its roles") as caught:
-                limited.publish(f"closed.{queue}", outgoing([b"x"]))
-            assert_safe(caught.value)
-            assert limited.publish(queue, outgoing([b"x"])) == 1
 
     def test_another_protocol(self, redis_server: Any, queue: str) -> None:
         url = f"artemis://babel:{SECRET}@{redis_server.address}"

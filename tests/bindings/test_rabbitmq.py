@@ -23,7 +23,6 @@ from babelqueue_spark.bindings.rabbitmq import RabbitBinding
 from babelqueue_spark.bindings.rabbitmq.buffer import DeliveryBuffer
 from babelqueue_spark.bindings.rabbitmq.claims import Claims
 from babelqueue_spark.bindings.rabbitmq.client import Done, RabbitClient
-from babelqueue_spark.bindings.rabbitmq.frames import fit
 from babelqueue_spark.bindings.rabbitmq.messages import properties
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 from babelqueue_spark.errors import BrokerError, OptionError
@@ -66,20 +65,6 @@ def channel(rabbitmq_server: RabbitServer) -> Iterator[Any]:
 
 
 class TestProperties:
-    @pytest.mark.parametrize("count", [10, 20_000])
-    def test_the_largest_headers_go_until_the_others_fit(self, count: int) -> None:
-        given = {f"é{number}": "x" * (number % 97) for number in range(count)} | {
-            "big": "x" * 131_072,
-            "n": 7,
-        }
-        properties = pika.BasicProperties(headers=given)
-        left_out = fit(properties, 131_072)
-        assert sum(map(len, properties.encode())) <= 131_072
-        assert left_out.isdisjoint(properties.headers)
-        assert "big" in left_out
-        smallest = min(len(given[name]) for name in left_out if name != "n")
-        assert all(len(str(value)) <= smallest + 8 for value in properties.headers.values())
-
     def test_conformance(
         self, conformance: Conformance, rabbit: RabbitBinding, channel: Any, queue: str
     ) -> None:
@@ -111,33 +96,6 @@ class TestProperties:
         assert given.headers == {
             "traceparent": "00-1", "x-schema-version": 1, "x-source-lang": "python", "x-attempts": 2,
         }  # fmt: skip
-
-    @pytest.mark.parametrize(
-        ("table", "attempts"),
-        [
-            ({"x-attempts": 4}, 4),
-            ({"laravel": {"attempts": 5}}, 5),
-            ({"x-attempts": 3, "laravel": {"attempts": 4, "other": "x"}}, 4),
-            ({"x-attempts": 1, "laravel": {"attempts": 0}}, 2),
-            ({"x-attempts": "many", "laravel": "attempts"}, 2),
-            ({"x-attempts": 2**40, "laravel": {"attempts": -1}}, 2),
-        ],
-    )
-    def test_attempts_are_the_most_of_body_and_headers(
-        self, rabbit: RabbitBinding, channel: Any, queue: str, table: dict[str, Any], attempts: int
-    ) -> None:
-        channel.queue_declare(queue, durable=True)
-        channel.basic_publish("", queue, envelope(1, queue, attempts=2), pika.BasicProperties(headers=table))
-        claimed = take(rabbit, queue, 1)
-        assert rabbit.attempts(pa.array([2], pa.int32()), claimed).to_pylist() == [attempts]
-
-    def test_laravel_counts_from_what_is_published(
-        self, rabbit: RabbitBinding, channel: Any, queue: str
-    ) -> None:
-        headers = [{"laravel": '{"attempts": 3}', "x-attempts": "3"}]
-        rabbit.publish(queue, outgoing([envelope(1, queue, attempts=0)], headers=headers))
-        _, given, _ = channel.basic_get(queue)
-        assert (given.headers["laravel"], given.headers["x-attempts"]) == ({"attempts": 0}, 0)
 
     @pytest.mark.parametrize(
         "body",
@@ -184,7 +142,7 @@ class TestProperties:
             "text": "ü", "x-delivery-count": str(2**31),
             "amqp.reply_to": "answers",
         }  # fmt: skip
-        assert claimed.column("count").to_pylist() == [None]
+        assert claimed.column("count").to_pylist() == [1]
         assert claimed.column("id").to_pylist() == ["m1"]
         assert claimed.column("enqueued_at")[0].as_py().timestamp() == 1_700_000_000
 
@@ -203,7 +161,9 @@ class TestDeliveryBuffer:
         buffer = DeliveryBuffer(Claims())
         sender = threading.Timer(0.1, lambda: self.fill(buffer, [b"x" * 1000]))
         sender.start()
-        buffer.wait(wanted, max_bytes, quiet=threading.TIMEOUT_MAX, until=math.inf)
+        started = time.monotonic()
+        buffer.wait(wanted, max_bytes, quiet=30, until=math.inf)
+        assert time.monotonic() - started < 20
         assert buffer.deliveries(1).column("body").to_pylist() == [b"x" * 1000]
 
     def test_what_comes_meanwhile_is_there_once_and_in_order(self) -> None:
@@ -254,14 +214,13 @@ class TestSdk:
 
 
 class TestClaims:
-    def test_a_small_batch_is_not_held_up(
-        self, rabbit: RabbitBinding, queue: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_small_batch_is_not_held_up(self, rabbit: RabbitBinding, queue: str) -> None:
         """A claim of more than there is ends when the queue runs dry, not after a time-out."""
-        monkeypatch.setattr("babelqueue_spark.bindings.rabbitmq.binding._STALLED_SECONDS", math.inf)
+        started = time.monotonic()
         for _ in range(20):
             rabbit.publish(queue, outgoing([b"one"]))
             assert rabbit.claim(queue, 100_000, MIB).num_rows == 1
+        assert time.monotonic() - started < 5
 
     def test_messages_beyond_the_bytes_go_back_to_their_places(
         self, rabbit: RabbitBinding, queue: str
@@ -485,12 +444,6 @@ def given_by(claim: Future[pa.RecordBatch]) -> int:
     return 0
 
 
-def assert_next(rabbit: RabbitBinding, queue: str, body: bytes) -> None:
-    claimed = take(rabbit, queue, 1)
-    assert claimed.column("body").to_pylist() == [body]
-    assert rabbit.acknowledge(queue, claimed).to_pylist() == [True]
-
-
 class TestPublishing:
     def test_what_cannot_be_routed_is_an_error(self, rabbitmq_server: RabbitServer, channel: Any) -> None:
         exchange = f"events-{uuid.uuid4().hex}"
@@ -518,21 +471,6 @@ class TestPublishing:
         with pytest.raises(BrokerError, match=r"refused \d+"):
             rabbit.publish(queue, outgoing([b"x"] * 50))
 
-    def test_headers_beyond_a_frame_are_left_out_the_largest_first(
-        self, rabbit: RabbitBinding, queue: str, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """As of a copy whose headers just fitted, to which those of the contract come."""
-        frame = pika.connection.Parameters.DEFAULT_FRAME_MAX
-        bodies = [envelope(number, queue) for number in range(60)]
-        given = [{"small": "é", "tracestate": "t" * (frame - 10 * number)} for number in range(60)]
-        rabbit.publish(queue, outgoing(bodies, headers=given))
-        found = [dict(headers) for headers in take(rabbit, queue, 60).column("headers").to_pylist()]
-        assert all(headers["small"] == "é" and headers["x-schema-version"] == "1" for headers in found)
-        kept = ["tracestate" in headers for headers in found]
-        assert kept == sorted(kept)
-        assert set(kept) == {False, True}
-        assert "headers were left out that do not fit into a frame of RabbitMQ: 'tracestate'" in caplog.text
-
     def test_delayed_messages_wait_in_queues_named_by_their_delay(
         self, rabbit: RabbitBinding, channel: Any, queue: str
     ) -> None:
@@ -547,30 +485,6 @@ class TestPublishing:
         assert claimed.column("body").to_pylist() == [b"soon"]
         assert claimed.column("redelivered").to_pylist() == [False]
         assert time.monotonic() - started >= 0.3
-
-    def test_a_quorum_wait_queue_keeps_what_its_target_refuses(self, queue: str) -> None:
-        """The target is full when the message is due, then the broker is killed.
-
-        It was stopped once before: RabbitMQ loses a quorum queue that it has made seconds before it dies.
-        """
-        full = {"x-max-length": 1, "x-overflow": "reject-publish"}
-        with RabbitServer() as server:
-            with closing(pika.BlockingConnection(pika.URLParameters(server.url))) as connection:
-                connection.channel().queue_declare(queue, durable=True, arguments=full)
-            with binding(server, delay_queue_type="quorum") as rabbit:
-                rabbit.publish(queue, outgoing([b"early"], delays=[100]))
-                assert_next(rabbit, queue, b"early")
-            server.stop()
-            server.start()
-            with binding(server, delay_queue_type="quorum") as rabbit:
-                rabbit.publish(queue, outgoing([b"first"]))
-                rabbit.publish(queue, outgoing([b"late"], delays=[100]))
-                await_backlog(rabbit, f"{queue}.delay.quorum.100", 0)  # it is due, and on its way
-            server.kill()
-            server.start()
-            with binding(server) as rabbit:
-                assert_next(rabbit, queue, b"first")
-                assert_next(rabbit, queue, b"late")
 
     def test_a_delayed_exchange_gets_the_delay_as_its_header(
         self, rabbitmq_server: RabbitServer, channel: Any, queue: str
@@ -640,7 +554,7 @@ class TestErrors:
     def test_a_name_that_the_server_would_change(self, rabbit: RabbitBinding, name: str) -> None:
         """It leaves line breaks out, and the client waits for an answer with the name that it sent."""
         for use in (rabbit.check_queue, rabbit.backlog, lambda name: rabbit.publish(name, outgoing([b"x"]))):
-            with pytest.raises(OptionError, match="no line breaks"):
+            with pytest.raises(OptionError, match="without line breaks"):
                 use(name)
 
     @pytest.mark.parametrize("length", [256, 250])

@@ -25,7 +25,7 @@ from sqlalchemy.engine import URL
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.sql import SqlBinding
 from babelqueue_spark.bindings.sql.dialects import MySql, Postgres
-from babelqueue_spark.errors import BrokerError, OptionError, QueueForbiddenError
+from babelqueue_spark.errors import BrokerError
 from babelqueue_spark.testing import (
     SECRET,
     assert_safe,
@@ -297,7 +297,7 @@ def test_names_that_the_collation_thinks_equal_are_different_queues(connect: Con
 def test_a_name_that_is_too_long(connect: Connect) -> None:
     binding = connect()
     assert binding.publish("q" * 255, outgoing([b"x"])) == 1
-    with pytest.raises(OptionError, match="is not the name of a queue"):
+    with pytest.raises(BrokerError, match="name of the queue is too long"):
         binding.publish("q" * 256, outgoing([b"x"]))
 
 
@@ -494,11 +494,13 @@ def test_locks_of_others_stop_neither_backlog_nor_browse_nor_claims(connect: Con
     with closing(driver(url)) as other:
         execute(other, "BEGIN")
         execute(other, "UPDATE jobs SET attempts = 7 WHERE id = 1")
+        start = time.monotonic()
         assert binding.backlog("orders") == 3
         assert joined(binding.browse("orders")).num_rows == 3
         claimed = binding.claim("orders", 10, MIB)
         assert claimed.column("body").to_pylist() == [b"b", b"c"]
         assert binding.acknowledge("orders", claimed).to_pylist() == [True, True]
+        assert time.monotonic() - start < 5
         execute(other, "ROLLBACK")
     assert binding.claim("orders", 10, MIB).column("body").to_pylist() == [b"a"]
 
@@ -648,9 +650,11 @@ def test_a_server_that_never_answers_is_given_up(connect: Connect, url: str) -> 
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         query = {"connect_timeout": "2"} if is_postgres(url) else {"read_timeout": "2"}
+        start = time.monotonic()
         with pytest.raises(BrokerError, match="did not answer in time") as caught:
             connect(with_parts(url, port=silent.getsockname()[1], query=query)).backlog("orders")
         assert_safe(caught.value)
+        assert time.monotonic() - start < 9
 
 
 def test_a_permission_that_is_missing_is_said(connect: Connect, server: Server, url: str) -> None:
@@ -665,7 +669,7 @@ def test_a_permission_that_is_missing_is_said(connect: Connect, server: Server, 
         run(url, f"GRANT SELECT ON {database}.* TO {user}")
     binding = connect(with_parts(url, username=user, password=SECRET))
     assert binding.backlog("orders") == 0
-    with pytest.raises(QueueForbiddenError, match="lacks a permission: it needs SELECT, INSERT") as caught:
+    with pytest.raises(BrokerError, match="lacks a permission: it needs SELECT, INSERT") as caught:
         binding.publish("orders", outgoing([b"x"]))
     assert_safe(caught.value)
     creating = connect(with_parts(url, username=user, password=SECRET), table="others")

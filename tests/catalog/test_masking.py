@@ -17,10 +17,11 @@ from babelqueue_spark.schemas.registry import Registry
 from babelqueue_spark.schemas.sensitive import MARK
 from babelqueue_spark.worker import Reject, Worker
 from tests.brokers import url_of
-from tests.catalog.registries import MAILS, ORDERS, SECRET, registry
+from tests.catalog.registries import MAILS, ORDERS, registry
 from tests.streams import envelope, publish, run, stream
 from tests.worker.queues import lines
 
+SECRET = "ann@shop.example"
 SCHEMAS: dict[str, Any] = {
     ORDERS: {
         "type": "object",
@@ -110,7 +111,7 @@ def test_a_mark_that_is_not_followed_is_an_error_before_anything_is_logged(
         if given == "option":
             read_options({**options, "queue": "orders", "catalog": location})
         else:
-            Worker(options, state="/mnt/journal", catalog=location)
+            Worker(options, journal="/mnt/journal", catalog=location)
 
 
 @pytest.mark.spark
@@ -126,7 +127,7 @@ def test_the_message_log_of_reads_writes_and_workers(
     publish(url, queue, [SECRET.encode()])
     browsed = spark.read.format("babelqueue").options(url=url, queue=queue, **given).load()
     assert browsed.where(f"data LIKE '%{SECRET}%'").count() == 2
-    worker = Worker({"url": url, "messageLog": str(log)}, state=str(tmp_path / "w"), catalog=location)
+    worker = Worker({"url": url, "messageLog": str(log)}, journal=str(tmp_path / "w"), catalog=location)
 
     @worker.handler("*")
     def handle(message: Any) -> None:

@@ -12,16 +12,14 @@ import pyarrow as pa
 import pytest
 from babelqueue import gdpr
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from babelqueue_spark import functions as bq
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.schemas.masking import mask
-from babelqueue_spark.schemas.protection import protect, unprotect
+from babelqueue_spark.schemas.protection import mask, protect, unprotect
 from babelqueue_spark.schemas.registry import Registry
 from babelqueue_spark.schemas.sensitive import MARK, SensitiveFields
-from tests.examples import examples
 
 KEY = bytes(range(32))
 URN = "urn:babel:orders:created"
@@ -96,7 +94,7 @@ def unprotected(data: str, schema: Any, key: str) -> Any:
     return unprotect(pa.array([URN]), pa.array([data]), fields_of(schema), key)[0].as_py()
 
 
-@examples(100)
+@settings(deadline=None)
 @given(PAYLOADS)
 def test_what_we_protect_the_sdk_reads(key: str, data: dict[str, Any]) -> None:
     found = json.loads(protected(json.dumps(data), SCHEMA, key))
@@ -105,7 +103,7 @@ def test_what_we_protect_the_sdk_reads(key: str, data: dict[str, Any]) -> None:
     assert found == data
 
 
-@examples(100)
+@settings(deadline=None)
 @given(PAYLOADS)
 def test_what_the_sdk_protects_we_read(key: str, data: dict[str, Any]) -> None:
     sealed = json.loads(json.dumps(data))
@@ -223,14 +221,6 @@ def test_urns_without_marks_keep_their_data(key: str) -> None:
         ({MARK: True, "properties": {}}, "mark its members"),
         ({"properties": {"a": {"$ref": "#/$defs/none"}}}, "nothing is there"),
         ({"patternProperties": {"^e": TEXT}}, "not followed within 'patternProperties'"),
-        (
-            {"$defs": {"m": TEXT}, "properties": {"e": {"$dynamicRef": "#m"}}},
-            "dynamicRef",
-        ),
-        (
-            {"$defs": {"m": TEXT}, "properties": {"e": {"$recursiveRef": "#"}}},
-            "recursiveRef",
-        ),
         ({"properties": {"a": {"$ref": "https://example.com/a.json"}}}, "cannot be read"),
     ],
 )

@@ -3,53 +3,28 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.sql import SqlBinding
 from babelqueue_spark.errors import BrokerError
-from babelqueue_spark.testing import ENVELOPE, SECRET, BindingContract
+from babelqueue_spark.testing import SECRET, BindingContract
 from tests.contract.default_timeouts import DefaultTimeouts
 from tests.servers.certificates import Certificates
 from tests.servers.mariadb import MariaDbServer
 from tests.servers.postgresql import PostgresServer
 
 
-class SqlContract(BindingContract):
-    """What holds of all databases."""
-
+class TestSqlite(BindingContract):
     binding_class = SqlBinding
-    no_queues = ("x" * 256,)
-    shortest_timeout = 2.0
-    moments: ClassVar[Sequence[str]]
-    """The strangest that a column of times takes."""
-
-    def send_hostile(self, config: BindingConfig, queue: str) -> Sequence[bytes]:
-        insert = text(
-            "INSERT INTO jobs (queue, payload, attempts, available_at, created_at, urn, trace_id) "
-            "VALUES (:queue, :payload, 0, :due, :moment, '', '')"
-        )
-        engine = create_engine(config.url)
-        with engine.begin() as connection:
-            due = connection.scalar(
-                text("SELECT min(available_at) FROM jobs WHERE queue = :queue"), {"queue": queue}
-            )
-            row = {"queue": queue, "payload": ENVELOPE.decode(), "due": due}
-            connection.execute(insert, [{**row, "moment": moment} for moment in self.moments])
-        engine.dispose()
-        return [ENVELOPE] * len(self.moments)
-
-
-class TestSqlite(SqlContract):
     unreachable_error = BrokerError  # a password in the URL, which a file does not take
-    moments = ("0000-01-01 00:00:00", "99999-12-31 23:59:59", "never", "\0")
+    shortest_timeout = 2.0
 
     @pytest.fixture
     def config(self, tmp_path: Path) -> BindingConfig:
@@ -86,10 +61,11 @@ def is_utf8(body: bytes) -> bool:
     return body.decode(errors="ignore").encode() == body
 
 
-class TestPostgres(DefaultTimeouts, SqlContract):
+class TestPostgres(DefaultTimeouts, BindingContract):
     """TEXT takes what is UTF-8 without a NUL; the rest is refused, see `tests/bindings/test_sql_servers.py`."""
 
-    moments = ("infinity", "-infinity", "4713-01-01 00:00:00 BC", "294276-12-31 23:59:59")
+    binding_class = SqlBinding
+    shortest_timeout = 2.0
     bodies = tuple(body for body in BindingContract.bodies if is_utf8(body) and b"\0" not in body)
 
     @pytest.fixture
@@ -112,10 +88,11 @@ class TestPostgres(DefaultTimeouts, SqlContract):
         return BindingConfig(url=f"postgresql+psycopg://user:{SECRET}@127.0.0.1:1/shop")
 
 
-class TestMariaDb(DefaultTimeouts, SqlContract):
+class TestMariaDb(DefaultTimeouts, BindingContract):
     """LONGTEXT takes what is UTF-8."""
 
-    moments = ("0001-01-01 00:00:00", "9999-12-31 23:59:59")
+    binding_class = SqlBinding
+    shortest_timeout = 2.0
     bodies = tuple(body for body in BindingContract.bodies if is_utf8(body))
 
     @pytest.fixture

@@ -77,10 +77,10 @@ def kill_driver(folder: Path, readings: Readings) -> None:
     assert code == 0, log
 
 
-class KilledWorkers:
-    """Readings that lost their workers."""
+class Killed:
+    """Readings that lost their workers, or all of their queries."""
 
-    workers: ClassVar[tuple[str, ...]]
+    names: ClassVar[tuple[str, ...]]
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -89,7 +89,7 @@ class KilledWorkers:
     ) -> Readings:
         folder = tmp_path_factory.mktemp("workers")
         readings = {
-            name: Reading(KINDS[name], KINDS[name].points, folder / name, request) for name in cls.workers
+            name: Reading(KINDS[name], KINDS[name].points, folder / name, request) for name in cls.names
         }
         sparks = {name: reading for name, reading in readings.items() if name in SPARKS}
         others = {name: reading for name, reading in readings.items() if name not in SPARKS}
@@ -99,22 +99,6 @@ class KilledWorkers:
             kill_workers(folder, others)
         return readings
 
-    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Test each point of each broker at which a process is killed."""
-        driver = metafunc.function.__name__ == "test_killed_driver"
-        names, in_batch = (getattr(self, "drivers", ()), [IN_BATCH]) if driver else (self.workers, [])
-        kills = [(name, point) for name in names for point in [*KINDS[name].points, *in_batch]]
-        metafunc.parametrize(("name", "point"), kills, ids=["-".join(kill) for kill in kills])
-
-    def test_killed_worker(self, killed_workers: Readings, name: str, point: str) -> None:
-        killed_workers[name].check(point)
-
-
-class Killed(KilledWorkers):
-    """Readings that lost their workers, and others, mostly the same, that lost their driver."""
-
-    drivers: ClassVar[tuple[str, ...]]
-
     @pytest.fixture(scope="class")
     @classmethod
     def killed_driver(
@@ -123,28 +107,27 @@ class Killed(KilledWorkers):
         folder = tmp_path_factory.mktemp("driver")
         readings = {
             name: Reading(KINDS[name], [*KINDS[name].points, IN_BATCH], folder / name, request)
-            for name in cls.drivers
+            for name in cls.names
         }
         kill_driver(folder, readings)
         return readings
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Test each point of each broker at which a process is killed."""
+        in_batch = [IN_BATCH] if metafunc.function.__name__ == "test_killed_driver" else []
+        kills = [(name, point) for name in self.names for point in [*KINDS[name].points, *in_batch]]
+        metafunc.parametrize(("name", "point"), kills, ids=["-".join(kill) for kill in kills])
+
+    def test_killed_worker(self, killed_workers: Readings, name: str, point: str) -> None:
+        killed_workers[name].check(point)
 
     def test_killed_driver(self, killed_driver: Readings, name: str, point: str) -> None:
         killed_driver[name].check(point)
 
 
 @pytest.mark.timeout(900)
-class TestSqlite(Killed):
-    workers = drivers = ("sqlite",)
-
-
-@pytest.mark.timeout(900)
-class TestRedis(KilledWorkers):
-    workers = ("redis",)
-
-
-@pytest.mark.timeout(900)
 class TestObjectStore(Killed):
-    workers = drivers = ("sqlite-s3",)
+    names = ("sqlite-s3",)
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -155,20 +138,19 @@ class TestObjectStore(Killed):
 
 @pytest.mark.timeout(900)
 class TestSparks(Killed):
-    workers = drivers = ("rabbitmq", "quorum", "kafka")
+    names = ("sqlite", "rabbitmq", "quorum", "kafka")
 
 
 @pytest.mark.timeout(900)
 class TestKinesis(Killed):
-    workers = drivers = ("kinesis",)
+    names = ("kinesis",)
 
 
 @pytest.mark.timeout(900)
 class TestQuick(Killed):
-    workers = ("postgresql", "mariadb", "artemis")
-    drivers = ("redis", *workers)
+    names = ("redis", "postgresql", "mariadb", "artemis")
 
 
 @pytest.mark.timeout(900)
 class TestSlow(Killed):
-    workers = drivers = ("sqs", "servicebus", "pulsar")
+    names = ("sqs", "servicebus", "pulsar")

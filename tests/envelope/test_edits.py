@@ -7,12 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from babelqueue_spark.envelope import dead_letter, decode, set_attempts, strip_dead_letter, validate
 from tests.envelope.bodies import BLOCK_TEXT, META, array, blocks, body, compact, error, meta_texts, texts
-from tests.examples import examples
 
 CANONICAL = body()
 #: Accepted bodies that only a careful edit leaves as they are.
@@ -255,7 +254,7 @@ def test_big_bodies_take_time_in_proportion(one: bytes) -> None:
     started = time.process_time()
     with_attempts(one, 1)
     redriven(annotated(one))
-    assert time.process_time() - started < 60
+    assert time.process_time() - started < 12
 
 
 # --- many hops --------------------------------------------------------------------------------------------
@@ -286,7 +285,7 @@ members = st.lists(
 gaps = st.sampled_from(["", " ", "\n"])
 
 
-@examples(200)
+@settings(max_examples=200, deadline=None)
 @given(members, gaps, st.integers(0, 99))
 def test_edits_of_any_object(pairs: list[tuple[str, str]], gap: str, count: int) -> None:
     text = "{" + gap + f"{gap},".join(f'"{key}"{gap}:{gap}{value}' for key, value in pairs) + gap + "}"
@@ -304,7 +303,7 @@ def test_edits_of_any_object(pairs: list[tuple[str, str]], gap: str, count: int)
     assert "dead_letter" not in json.loads(redriven(annotated(text.encode()))) or record.get("raw") == text
 
 
-@examples(100)
+@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=30))
 def test_any_bytes_survive_the_dead_letter_queue(one: bytes) -> None:
     record = annotated(one, reason="poison")

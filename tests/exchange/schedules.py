@@ -6,17 +6,14 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from multiprocessing import get_context
 from typing import Any
 
-import pyarrow as pa
-
-from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.connector.options import read_options
-from babelqueue_spark.errors import BrokerError
 from babelqueue_spark.exchange import Schedule
+from babelqueue_spark.exchange import releasing as releasing_module
 from babelqueue_spark.exchange.table import STORE_ROWS, Job, ScheduleTable
 from tests.streams import envelope
 
@@ -76,19 +73,6 @@ def numbers_in(url: str, *queues: str) -> list[int]:
     return [message["data"]["order_id"] for queue in queues for message in messages(url, queue)]
 
 
-@contextmanager
-def may_use(redis_server: Any, *queues: str) -> Iterator[str]:
-    """The URL of a user of Redis who has these queues alone, and what the connector keeps beside them."""
-    user = f"user-{queues[0]}"
-    with redis_server.client() as client:
-        keys = [key for queue in queues for key in (queue, f"{queue}:*", f"babelqueue:*{queue}*")]
-        client.acl_setuser(user, enabled=True, passwords=["+s3cret"], keys=keys, categories=["+@all"])
-        try:
-            yield redis_server.url.replace("://", f"://{user}:s3cret@")
-        finally:
-            client.acl_deluser(user)
-
-
 def release_until_empty(schedule: Schedule, options: dict[str, str]) -> int:
     """In a process of its own: how many messages it released."""
     return schedule.release(options).messages
@@ -96,12 +80,7 @@ def release_until_empty(schedule: Schedule, options: dict[str, str]) -> int:
 
 def killed_at(point: str, schedule: Schedule, options: dict[str, str]) -> bool:
     """Run a release in a process of its own that dies at the point; whether it reached it."""
-    return killed(_release_and_die, point, schedule, options)
-
-
-def killed(program: Callable[..., object], *arguments: object) -> bool:
-    """Run a program in a process of its own; whether it killed itself."""
-    process = get_context("spawn").Process(target=program, args=arguments)
+    process = get_context("spawn").Process(target=_release_and_die, args=(point, schedule, options))
     process.start()
     process.join(60)
     code = process.exitcode
@@ -110,24 +89,20 @@ def killed(program: Callable[..., object], *arguments: object) -> bool:
     return code != 0
 
 
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def _release_and_die(point: str, schedule: Schedule, options: dict[str, str]) -> None:
-    publish = BaseBinding.publish
+    publish: Callable[..., int] = releasing_module.publish
     published = 0
 
-    def counted(self: BaseBinding, *args: Any, **kwargs: Any) -> int:
+    def counted(*args: Any, **kwargs: Any) -> int:
         nonlocal published
         if published == 1:
             reached("in mid-publish")
         published += 1
-        return publish(self, *args, **kwargs)
+        return publish(*args, **kwargs)
 
     def reached(here: str) -> None:
         if here == point:
-            die()
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def around(name: str, before: str, after: str) -> None:
         original = getattr(ScheduleTable, name)
@@ -142,23 +117,5 @@ def _release_and_die(point: str, schedule: Schedule, options: dict[str, str]) ->
 
     around("claim", "before the claim", "after the claim")
     around("finish", "after the publish", "after the drop")
-    BaseBinding.publish = counted  # type: ignore[method-assign]
+    releasing_module.publish = counted  # type: ignore[assignment]
     schedule.release(options)
-
-
-def refuse_several_and_die_behind_the_third() -> None:
-    """Let a broker refuse what goes together, and end this process once it has three messages."""
-    publish = BaseBinding.publish
-    published = 0
-
-    def refusing(self: BaseBinding, queue: str, messages: pa.RecordBatch, **given: Any) -> int:
-        nonlocal published
-        if messages.num_rows > 1:
-            raise BrokerError("one of them is refused")
-        count = publish(self, queue, messages, **given)
-        published += 1
-        if published == 3:
-            die()
-        return count
-
-    BaseBinding.publish = refusing  # type: ignore[method-assign,assignment]

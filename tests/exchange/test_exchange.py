@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,9 +12,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from sqlalchemy import create_engine
 
 from babelqueue_spark.errors import BabelQueueError, OptionError, QueuesFailedError
-from babelqueue_spark.exchange import Exchange, Stages, Written, clears, derives
+from babelqueue_spark.exchange import Exchange, Stages, Written, clears
 from tests.exchange.schedules import messages, numbers_in
-from tests.streams import backlog, envelope, publish, run, stream
+from tests.streams import backlog
 
 CREATED, EXPIRED, MAIL = "urn:babel:orders:created", "urn:babel:orders:expired", "urn:babel:mail:sent"
 ROUTES = [("urn:babel:*", "rest"), ("urn:babel:orders:*", "orders"), (CREATED, "created")]
@@ -64,13 +62,6 @@ def test_publish_reaches_each_queue_under_one_id_and_trace(spark: Any, url: str)
     assert ids_in(url, "created") < ids_in(url, "rest")
 
 
-def test_a_pattern_has_several_queues(spark: Any, url: str) -> None:
-    router = Exchange({"url": url}, {CREATED: ["billing", "shipping"], "*": "rest"})
-    frame = events(spark, CREATED)
-    assert router.publish(frame).select("queue").collect() == [("billing",), ("shipping",), ("rest",)]
-    assert router.send(frame).first().queue == "billing"
-
-
 def test_publish_keeps_ids_that_are_there(spark: Any, url: str) -> None:
     meta = F.expr("named_struct('id', 'mine', 'extra', map('causation', '\"c\"'))")
     frame = events(spark, CREATED).withColumns({"meta": meta, "trace_id": F.lit("trace")})
@@ -99,16 +90,6 @@ def test_what_has_no_route_is_a_dead_letter(spark: Any, url: str) -> None:
     assert len(messages(url, "inbox.dlq")) == 1
 
 
-def test_what_names_no_queue_is_a_dead_letter(spark: Any, redis_server: Any, queue: str) -> None:
-    router = exchange(redis_server.url, queue=queue)
-    named = events(spark, CREATED, MAIL).withColumn(
-        "queue", F.when(F.col("job") == MAIL, F.lit(f"{queue}:processing")).otherwise(F.lit(queue))
-    )
-    assert router.write(router.send(named)) == Written({queue: 1}, {"no_queue": 1})
-    [letter] = messages(redis_server.url, f"{queue}.dlq")
-    assert (letter["job"], letter["dead_letter"]["original_queue"]) == (MAIL, queue)
-
-
 def test_a_queue_that_fails_does_not_stop_the_others_and_a_repeat_publishes_it(spark: Any, url: str) -> None:
     router = exchange(url)
     assert backlog(url, "orders") == 0  # makes the tables
@@ -125,30 +106,6 @@ def test_a_queue_that_fails_does_not_stop_the_others_and_a_repeat_publishes_it(s
     database.dispose()
     router.write(router.publish(events(spark, CREATED)), TXN)
     assert [numbers_in(url, queue) for queue in ("created", "orders", "rest")] == [[0], [0], [0]]
-
-
-@pytest.mark.parametrize("way", ["send", "publish"])
-def test_rows_that_were_read_go_by_their_routes_and_invalid_ones_become_dead_letters(
-    spark: Any, url: str, tmp_path: Path, way: str
-) -> None:
-    invalid = [b"no \xff envelope", envelope(2, data=[])]
-    publish(
-        url, "inbox", [envelope(0), invalid[0], envelope(1, job=EXPIRED), invalid[1], envelope(3, job="x")]
-    )
-    router = exchange(url, Stages(bind={"*": derives()}))
-    written: list[Written] = []
-    run(
-        stream(spark, url, "inbox", tmp_path),
-        tmp_path,
-        lambda rows, batch: written.append(router.write(getattr(router, way)(rows), ("inbox", batch))),
-    )
-    sent = {"created": 1, "orders": 1} if way == "send" else {"created": 1, "orders": 2, "rest": 2}
-    assert written == [Written(sent, {"poison": 2, "no_route": 1})]
-    assert backlog(url, "inbox") == 0
-    assert [letter["data"] for letter in messages(url, "unrouted.dlq")] == [{"order_id": 3}]
-    raw, refused = messages(url, "inbox.dlq")
-    assert base64.b64decode(raw["raw"]) == invalid[0]
-    assert {**refused, "dead_letter": None} == {**json.loads(invalid[1]), "dead_letter": None}
 
 
 def add(**columns: str) -> Any:
@@ -196,13 +153,6 @@ def test_a_stage_sees_what_those_before_it_made(spark: Any, url: str) -> None:
     assert [*created["data"]] == ["order_id", "a", "b", "c", "d"]
 
 
-def test_a_refused_message_passes_no_other_stage(spark: Any, url: str) -> None:
-    refuses, changes = add(reason="'first'"), add(reason="'second'", data="'{}'")
-    router = exchange(url, Stages(validate={CREATED: refuses, "*": changes}))
-    assert router.write(router.send(events(spark, CREATED))).dead_letters == {"first": 1}
-    assert messages(url, "created.dlq")[0]["data"] == {"order_id": 0}
-
-
 def test_copies_share_id_and_trace_though_bind_clears_them(spark: Any, url: str) -> None:
     router = exchange(url, Stages(bind={"*": clears("trace_id", "meta")}))
     meta = F.expr("named_struct('id', 'forged')")
@@ -236,15 +186,7 @@ def test_a_stage_that_breaks_its_rules_is_an_error_and_nothing_is_written(
 
 
 def test_routes_and_options_are_checked() -> None:
-    for routes in (
-        {},
-        {"urn:a": ""},
-        {" ": "q"},
-        {"urn:a": []},
-        {"urn:a": 7},
-        {"urn:a": ["q", None]},
-        "urn:a",
-    ):
+    for routes in ({}, {"urn:a": ""}, {" ": "q"}):
         with pytest.raises(OptionError, match="routes take URN patterns"):
             Exchange({"url": "redis://127.0.0.1:1"}, routes)
     with pytest.raises(OptionError, match="are an argument here"):

@@ -25,7 +25,6 @@ from tests.jobs.conftest import Run
 from tests.programs import without
 
 ROOT = Path(__file__).parents[2]
-FILES = ROOT / "babelqueue_spark/jobs"
 UNREACHABLE = "redis://127.0.0.1:1"
 
 
@@ -70,27 +69,14 @@ def test_help_has_an_example_and_the_exit_codes(run: Run, job: str) -> None:
     assert "Exit codes: 0 done, 1 something failed" in done.out
 
 
-@pytest.mark.parametrize("folder", [ROOT / "jobs", FILES], ids=["clone", "installed"])
 @pytest.mark.parametrize("job", JOBS)
 def test_each_is_a_file_for_spark_submit(
-    job: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    job: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = str(folder / file_of(job))
-    monkeypatch.setattr(sys, "argv", [file, "--help"])
+    monkeypatch.setattr(sys, "argv", [f"jobs/{file_of(job)}", "--help"])
     with pytest.raises(SystemExit, match="0"):
-        runpy.run_path(file, run_name="__main__")
+        runpy.run_path(str(ROOT / f"jobs/{file_of(job)}"), run_name="__main__")
     assert capsys.readouterr().out.startswith(f"usage: babelqueue-spark {job}")
-
-
-def test_the_command_names_the_folder_of_its_files(run: Run) -> None:
-    assert run("--files") == (0, f"{FILES}\n", "")
-
-
-def test_a_job_is_a_module_too() -> None:
-    command = [sys.executable, "-m", "babelqueue_spark.jobs.tail", "--url", UNREACHABLE, "--queue", "q"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith("tail: ")
 
 
 def test_the_command_names_its_jobs(run: Run) -> None:
@@ -261,34 +247,9 @@ def test_logging_that_the_user_has_set_stays(run: Run, monkeypatch: pytest.Monke
     assert os.environ["LOG4J_CONFIGURATION_FILE"] == "mine.properties"
 
 
-PROGRAM = "import sys\nfrom babelqueue_spark.jobs.__main__ import main\nsys.exit(main())"
-
-
-@pytest.mark.parametrize("job", ["release", "events", "relay"])
-def test_help_needs_no_extra_of_a_database_or_a_store(tmp_path: Path, job: str) -> None:
-    done = without(["sqlalchemy", "deltalake", "obstore"], PROGRAM, tmp_path, job, "--help")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"usage: babelqueue-spark {job} ")
-
-
-@pytest.mark.parametrize("missing", ["rich", "pyspark"])
-def test_help_names_the_package_that_options_need(tmp_path: Path, missing: str) -> None:
-    done = without([missing], PROGRAM, tmp_path, "tail", "--help")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("Show the last messages of a queue")
-    assert f"needs the Python package '{missing}': pip install" in done.stdout
-
-
-def test_a_missing_package_of_a_schedule_is_one_line(tmp_path: Path) -> None:
-    given = ("--schedule", "sqlite:////srv/schedule.db", "--url", UNREACHABLE)
-    done = without(["sqlalchemy"], PROGRAM, tmp_path, "release", *given)
-    assert done.returncode == 1
-    assert done.stderr.startswith("release: ")
-    assert len(done.stderr.splitlines()) == 1
-
-
 def test_a_missing_package_of_spark_connect_is_named(tmp_path: Path) -> None:
     queue = ["--url", f"sqlite:///{tmp_path}/queue.db", "--queue", "q"]
-    done = without(["grpc"], PROGRAM, tmp_path, "dead-letters", *queue, SPARK_REMOTE="sc://127.0.0.1:1")
+    program = "from babelqueue_spark.jobs.__main__ import main\nmain()"
+    done = without(["grpc"], program, tmp_path, "dead-letters", *queue, SPARK_REMOTE="sc://127.0.0.1:1")
     assert done.stderr.startswith("dead-letters: [PACKAGE_NOT_INSTALLED] grpcio")
     assert done.stderr.endswith('pip install "babelqueue-spark[connect]"\n')

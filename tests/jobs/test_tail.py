@@ -9,7 +9,7 @@ import pytest
 
 from babelqueue_spark.jobs import tail
 from babelqueue_spark.schemas.sensitive import MARK
-from tests.catalog.registries import FORMS, SECRET, STRAYED, registry, strayed
+from tests.catalog.registries import registry
 from tests.jobs.conftest import Run
 from tests.streams import backlog, envelope, publish
 
@@ -34,13 +34,6 @@ def test_as_json(sqlite: str, queue: str, run: Run) -> None:
     assert row["meta"]["queue"] == row["queue"] == queue
 
 
-def test_an_empty_payload_of_php_is_valid_with_its_option(sqlite: str, queue: str, run: Run) -> None:
-    publish(sqlite, queue, [envelope(1, queue).replace(b'{"order_id":1}', b"[]")])
-    words = ("tail", "--url", sqlite, "--queue", queue)
-    assert "poison" in run(*words).out
-    assert "poison" not in run(*words, "--option", "allowEmptyListData=true").out
-
-
 def test_sensitive_fields_are_masked(sqlite: str, queue: str, run: Run, tmp_path: Path) -> None:
     marked = {"properties": {"order_id": {MARK: True}}}
     catalog = registry(tmp_path, {"urn:babel:orders:created": marked, "urn:babel:orders:paid": {}})
@@ -57,16 +50,6 @@ def test_sensitive_fields_are_masked(sqlite: str, queue: str, run: Run, tmp_path
     assert shown["data"] == '{"order_id":8}'
     assert hidden["data"] == bad["data"] == bad["body"] == "***"
     assert "7000" not in run("tail", "--url", sqlite, "--queue", queue, *options[:2]).out
-
-
-def test_values_where_a_container_of_sensitive_fields_belongs_are_masked(
-    sqlite: str, queue: str, run: Run, tmp_path: Path
-) -> None:
-    publish(sqlite, queue, strayed())
-    given = ["--url", sqlite, "--queue", queue, "--lines", "100", "--json"]
-    shown = run("tail", *given, "--option", f"catalog={registry(tmp_path, FORMS)}").out
-    assert len(shown.splitlines()) == len(STRAYED)
-    assert SECRET not in shown
 
 
 def test_it_follows(sqlite: str, queue: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

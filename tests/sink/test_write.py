@@ -13,7 +13,6 @@ from babelqueue.codec import EnvelopeCodec
 
 from tests.servers.rabbitmq import RabbitServer
 from tests.streams import WAIT, backlog, envelope, publish
-from tests.worker.test_redrive import dead
 
 pytestmark = pytest.mark.spark
 
@@ -74,40 +73,12 @@ def test_rows_go_to_the_queue_they_name(spark: Any, url: str, queue: str) -> Non
     assert [backlog(url, f"{queue}-{n}") for n in range(3)] == [10, 10, 10]
 
 
-def test_a_row_that_names_what_is_no_queue_stops_no_other(spark: Any, redis_server: Any, queue: str) -> None:
-    rows = [("urn:x", "{}", queue), ("urn:y", '{"n": 1}', f"{queue}:delayed"), ("urn:z", "{}", queue)]
-    frame = spark.createDataFrame(rows, "job string, data string, queue string").coalesce(1)
-    write(frame, redis_server.url, queue)
-    assert [row.job for row in browse(spark, redis_server.url, queue)] == ["urn:x", "urn:z"]
-    [letter] = browse(spark, redis_server.url, f"{queue}.dlq")
-    assert (letter.job, letter.data) == ("urn:y", '{"n": 1}')
-    assert (letter.dead_letter.reason, letter.dead_letter.original_queue) == ("no_queue", queue)
-    assert f"'{queue}:delayed' is not the name of a queue" in letter.dead_letter.error
-    with pytest.raises(Exception, match=f"row 1 cannot be published: '{queue}:delayed'"):
-        write(frame, redis_server.url)
-
-
 def test_a_read_can_be_written_to_another_queue(spark: Any, url: str, queue: str) -> None:
     publish(url, queue, [envelope(n, queue, attempts=n) for n in range(5)])
     frame = spark.read.format("babelqueue").options(url=url, queue=queue).load()
     write(frame.drop("headers", "queue"), url, f"{queue}-copy")
     before, after = browse(spark, url, queue), browse(spark, url, f"{queue}-copy")
     assert [bytes(row.body) for row in before] == [bytes(row.body) for row in after]
-
-
-def test_a_block_that_came_with_a_message_does_not_say_where_its_copy_goes(
-    spark: Any, redis_server: Any, queue: str
-) -> None:
-    url, copies = f"{redis_server.url[:-1]}2", f"{redis_server.url[:-1]}3"
-    billing = f"{queue}-billing"
-    stray, letter = (dead(envelope(n, queue), name) for n, name in enumerate([billing, queue]))
-    publish(url, queue, [stray])
-    publish(url, f"{queue}.dlq", [letter])
-    for name in (queue, f"{queue}.dlq"):
-        write(spark.read.format("babelqueue").options(url=url, queue=name).load(), copies)
-    assert backlog(copies, f"{billing}.dlq") == 0
-    for name, body in ((queue, stray), (f"{queue}.dlq", letter)):
-        assert [bytes(row.body) for row in browse(spark, copies, name)] == [body]
 
 
 def test_dead_letters_keep_their_bytes_and_go_to_the_dead_letter_queue(

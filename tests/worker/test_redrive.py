@@ -11,11 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import redis
 
 from babelqueue_spark.bindings import OUTGOING, binding_class
 from babelqueue_spark.connector.options import read_options
-from babelqueue_spark.errors import BrokerError, OptionError, QueuesFailedError
+from babelqueue_spark.errors import BrokerError, OptionError
 from babelqueue_spark.testing import eventually, in_processes
 from babelqueue_spark.worker import redrive
 from tests.brokers import short_claims, url_of
@@ -56,19 +55,6 @@ def test_back_to_where_they_came_from(spark: Any, url: str, queue: str) -> None:
     assert result.kept == {"not acceptable": 1}
     assert taken(url, queue, 3) == bodies
     assert taken(url, f"{queue}.dlq", 1) == [b'{"raw":"hello","dead_letter":{}}']
-
-
-def test_a_letter_that_names_what_is_no_queue_stays(spark: Any, redis_server: Any, queue: str) -> None:
-    """Its queue may be of the sender's choice, such as a key that Redis needs for itself."""
-    url, letters = redis_server.url, f"{queue}.dlq"
-    names = [queue, f"{queue}:delayed", "", f"{queue}:processing:claims"]
-    bodies = [dead(order(name or letters), name) for name in names]
-    publish(url, letters, bodies)
-    result = redrive(spark, {"url": url}, letters)
-    assert ([move.to for move in result.moves], result.kept) == ([queue], {"no queue": 3})
-    assert sorted(taken(url, letters, 3)) == sorted(bodies[1:])
-    with pytest.raises(OptionError, match="not the name of a queue"):
-        redrive(spark, {"url": url}, letters, to=f"{queue}:delayed")
 
 
 def test_a_dry_run_moves_nothing(spark: Any, url: str, queue: str) -> None:
@@ -120,16 +106,6 @@ def test_poison_is_unwrapped_when_that_is_asked_for(spark: Any, url: str, queue:
     assert sorted(taken(url, queue, 2)) == [b"hello", b"\xff"]
 
 
-def test_an_empty_payload_of_php_goes_back_where_the_option_says_so(spark: Any, url: str, queue: str) -> None:
-    body = order(queue).replace(b'"data":{}', b'"data":[]')
-    publish(url, f"{queue}.dlq", [dead(body, queue)])
-    assert redrive(spark, {"url": url}, f"{queue}.dlq").kept == {"not acceptable": 1}
-    options = {"url": url, "allowEmptyListData": "true"}
-    [move] = redrive(spark, options, f"{queue}.dlq", where="error IS NULL").moves
-    assert (move.to, move.reason) == (queue, "failed")
-    assert taken(url, queue, 1) == [body]
-
-
 def test_a_message_that_names_no_queue_stays(spark: Any, url: str, queue: str) -> None:
     publish(url, f"{queue}.dlq", [order(queue).replace(f'"queue":"{queue}"'.encode(), b'"queue":null')])
     assert redrive(spark, {"url": url}, f"{queue}.dlq").kept == {"no queue": 1}
@@ -165,23 +141,6 @@ def test_a_target_that_takes_nothing_stops_only_what_is_for_it(
             redrive(spark, {"url": url}, dlq)
     assert [json.loads(body)["data"]["n"] for body in taken(url, queue, 2)] == [0, 2]
     assert taken(url, dlq, 1) == [bodies[1]]
-
-
-@pytest.mark.parametrize("limit", [None, 2])
-def test_a_queue_that_fails_keeps_its_letters_and_stops_no_others(
-    spark: Any, redis_server: Any, queue: str, limit: int | None
-) -> None:
-    """The first letter names a key of another type; with a limit it takes nobody's place."""
-    url, dlq, key = redis_server.url, f"{queue}.dlq", f"{queue}-text"
-    with redis.Redis.from_url(url) as client:
-        client.set(key, "no list")
-    bodies = [dead(order(queue, n=n), target) for n, target in enumerate([key, queue, queue, key])]
-    publish(url, dlq, bodies)
-    with pytest.raises(QueuesFailedError) as caught:
-        redrive(spark, {"url": url}, dlq, limit=limit)
-    assert list(caught.value.failed) == [key]
-    assert [json.loads(body)["data"]["n"] for body in taken(url, queue, 2)] == [1, 2]
-    assert taken(url, dlq, 2) == [bodies[0], bodies[3]]
 
 
 def test_a_crash_before_the_acknowledge_duplicates_and_ids_tell(spark: Any, url: str, queue: str) -> None:

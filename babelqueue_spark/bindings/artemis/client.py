@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from babelqueue_spark.bindings.advice import Advice, denied, failed, forbidden, full, not_found, unreachable
+from babelqueue_spark.bindings.advice import Advice, denied, failed, full, not_found, unreachable
 from babelqueue_spark.bindings.artemis.connection import BLOCKED, Connection
 from babelqueue_spark.bindings.artemis.management import Management
 from babelqueue_spark.bindings.artemis.options import ArtemisOptions
@@ -31,7 +31,7 @@ _ADVICE = {
     "amqp:not-found": not_found("the queue does not exist, and may not be created: create it first, ANYCAST"),
     "amqp:resource-deleted": not_found("the queue was deleted"),
     "amqp:resource-limit-exceeded": full("the connection was silent for too long, or the address is full"),
-    "amqp:unauthorized-access": denied("it refused the login: check user and password"),
+    "amqp:unauthorized-access": denied("check user and password, and what the user may do"),
 }
 
 
@@ -54,7 +54,7 @@ class ArtemisClient:
 
     @contextmanager
     def connected(self, queue: str) -> Iterator[Connection]:
-        """Hold the connection, for as long as nobody else may use it, and explain its errors."""
+        """The connection, for as long as nobody else may use it; its errors are explained."""
         with self._lock:
             try:
                 yield self._open()
@@ -81,7 +81,7 @@ class ArtemisClient:
                 return None
 
     def error(self, text: str, queue: str, kind: type[BrokerError] = BrokerError) -> BrokerError:
-        """Return an error that names the broker and the queue."""
+        """An error that names the broker and the queue."""
         return kind(f"Artemis at {self._options.address}: queue '{queue}': {text}")
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class ArtemisClient:
         return self._connection
 
     def _connect(self) -> Connection:
-        """Return a connection; opened again, once, where it ends before anything was asked of it."""
+        """A connection; opened again, once, where it ends before anything was asked of it."""
         try:
             return Connection(self._options)
         except (ConnectionError, ssl.SSLEOFError):
@@ -128,7 +128,7 @@ class ArtemisClient:
 
 
 def advice_on(error: AmqpError | OSError) -> Advice:
-    """Return what to do about an error of the connection or of the broker."""
+    """What to do about an error of the connection or of the broker."""
     if isinstance(error, ssl.SSLError):
         return unreachable("TLS failed: check the certificates and artemis.ssl_ca_certs")
     if isinstance(error, TimeoutError):
@@ -138,6 +138,4 @@ def advice_on(error: AmqpError | OSError) -> Advice:
     if isinstance(error, OSError):
         return unreachable("the connection was lost")
     known = _ADVICE.get(error.name, failed(f"it refused what was asked ({error.name})"))
-    if "permission=" in error.text:  # under several names
-        known = forbidden("this user may not do that: extend its roles")
     return known._replace(text=f"{known.text} ({error.text})") if error.text else known

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from proton import Delivery, Endpoint, Receiver, Sender, Terminus, symbol
 
@@ -17,7 +17,6 @@ BLOCKED = "blocked"
 SIGN_SECONDS = 5.0
 """In which a broker that takes no messages gives a sign of life: it is full, and not silent."""
 
-_DRAIN_SECONDS = 1.0
 _QUEUE = symbol("queue")
 _UNSENT = 1 << 18
 """Bytes that may wait to be sent."""
@@ -40,7 +39,7 @@ class QueueLink:
 
     @property
     def alive(self) -> bool:
-        """Return whether what it holds is still ours."""
+        """Whether what it holds is still ours."""
         return not self._wire.closed and bool(self.receiver.state & Endpoint.REMOTE_ACTIVE)
 
     def hold(self, delivery: Delivery) -> int:
@@ -70,7 +69,7 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Return whether it has ended."""
+        """Whether it has ended."""
         return self._wire.closed
 
     def close(self) -> None:
@@ -87,7 +86,7 @@ class Connection:
         self._wire.flush()
 
     def link(self, address: str, *, browse: bool = False) -> QueueLink:
-        """Open a link from a queue, which is created where it is missing; a browse leaves messages there."""
+        """A link from a queue, which is made where it is missing; a browse leaves messages where they are."""
         receiver = self._session.receiver(uuid.uuid4().hex)
         receiver.source.address = address
         receiver.source.capabilities.put_object(_QUEUE)
@@ -97,14 +96,14 @@ class Connection:
         return QueueLink(receiver, self._wire)
 
     def answers(self) -> QueueLink:
-        """Return a link from a queue of the broker's naming, which goes with the link."""
+        """A link from a queue of the broker's naming, which goes with the link."""
         receiver = self._session.receiver(uuid.uuid4().hex)
         receiver.source.dynamic = True
         self._attach(receiver)
         return QueueLink(receiver, self._wire)
 
     def sender(self, address: str, *, queue: bool = True) -> Sender:
-        """Return a link to an address; to a `queue`, that is made where it is missing."""
+        """A link to an address; to a `queue`, that is made where it is missing."""
         sender = self._session.sender(uuid.uuid4().hex)
         sender.target.address = address
         if queue:
@@ -128,11 +127,11 @@ class Connection:
         receiver.drain(most)
         while not collected():
             seen = len(found)
-            self._await_drained(lambda: collected() or len(found) > seen, receiver)  # noqa: B023
+            self._wire.wait(lambda: collected() or len(found) > seen, receiver)  # noqa: B023
         return found
 
     def read(self, link: QueueLink, most: int) -> list[tuple[int, bytes]]:
-        """Fetch messages and accept them."""
+        """As `fetch`, and accept them."""
         found = self.fetch(link, most)
         link.settle([number for number, _ in found], Delivery.ACCEPTED)
         return found
@@ -182,17 +181,6 @@ class Connection:
         if link.state & Endpoint.REMOTE_CLOSED:
             link.close()
             raise AmqpError.of(link.remote_condition)
-
-    def _await_drained(self, done: Callable[[], bool], receiver: Receiver) -> None:
-        """Ask once more where nothing comes: the broker ignores a drain that comes too soon after its answer.
-
-        It sends the answer before it notes that the link drains no more.
-        """
-        try:
-            self._wire.wait(done, receiver, _DRAIN_SECONDS, ends=False)
-        except TimeoutError:
-            receiver.drain(0)
-            self._wire.wait(done, receiver)
 
     def _await_credit(self, sender: Sender) -> None:
         if sender.credit > 0:

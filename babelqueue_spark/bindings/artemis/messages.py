@@ -11,11 +11,13 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.artemis import amqp
 from babelqueue_spark.bindings.artemis.options import ArtemisOptions
-from babelqueue_spark.bindings.batches import deliveries, envelopes_of, milliseconds
+from babelqueue_spark.bindings.batches import deliveries, envelopes_of
 from babelqueue_spark.bindings.headers import beside
 
+_MILLISECONDS = pa.timestamp("ms", tz="UTC")
 _VERSION = "bq_schema_version"
 _DUPLICATE_ID = "_AMQ_DUPL_ID"
+_LARGEST_TIME = 1 << 53
 _LATEST = (1 << 63) - 1
 
 Found = tuple[int, bytes]
@@ -27,7 +29,7 @@ def encoded(messages: pa.RecordBatch, options: ArtemisOptions) -> Iterator[bytes
     bodies = messages.column("body")
     envelopes = envelopes_of(messages)
     meta = envelopes.column("meta")
-    created_at = milliseconds(pc.struct_field(meta, "created_at"))
+    created_at = pc.struct_field(meta, "created_at").cast(_MILLISECONDS, safe=False).cast(pa.int64())
     columns = (
         bodies,
         *(messages.column(name) for name in ("headers", "key", "delay")),
@@ -64,20 +66,20 @@ def received(found: Sequence[Found], holder: str | None) -> pa.RecordBatch:
         id=[_optional_text(message.property("message-id")) for message in messages],
         count=[None if count is None else count + 1 for count in again],
         redelivered=[None if count is None else True for count in again],
-        enqueued_at=list(map(_enqueued_at, messages)),
+        enqueued_at=pa.array(map(_enqueued_at, messages), _MILLISECONDS),
         key=[_optional_text(message.property("group-id")) for message in messages],
         receipt=[f"{holder}:{number}".encode() for number, _ in found] if holder else None,
     )
 
 
 def numbers(claimed: pa.RecordBatch, holder: str) -> list[int | None]:
-    """Return the numbers in receipts, None where they are of another link."""
+    """The numbers in receipts, None where they are of another link."""
     receipts = (receipt.decode().partition(":") for receipt in claimed.column("receipt").to_pylist())
     return [int(number) if link == holder else None for link, _, number in receipts]
 
 
 def _contract(job: str | None, version: int | None, lang: str | None, attempts: int | None) -> dict[str, str]:
-    """Return the properties of the contract; none beside what is no envelope."""
+    """The properties of the contract; none beside what is no envelope."""
     if job is None and version is None and attempts is None:
         return {}
     shown = {
@@ -137,4 +139,5 @@ def _optional_text(value: Any) -> str | None:
 def _enqueued_at(message: amqp.Message) -> int | None:
     """When it came to the broker, where that writes it down, else when it was made."""
     moment = message.annotations.get("x-opt-ingress-time", message.property("creation-time"))
-    return moment if isinstance(moment, int) and not isinstance(moment, bool) else None
+    whole = isinstance(moment, int) and not isinstance(moment, bool)
+    return moment if whole and abs(moment) < _LARGEST_TIME else None

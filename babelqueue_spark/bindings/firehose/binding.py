@@ -13,6 +13,7 @@ from babelqueue_spark.bindings.aws import BUSY, AwsClient, Refusals, throttled
 from babelqueue_spark.bindings.aws_records import Answer, Record, check_sizes, send
 from babelqueue_spark.bindings.contract import BaseBinding, BindingConfig, Capabilities
 from babelqueue_spark.bindings.firehose import options
+from babelqueue_spark.errors import OptionError
 
 LARGEST_RECORD = 1_000 << 10
 """Bytes of a record, with the end of its line."""
@@ -61,7 +62,10 @@ class FirehoseBinding(BaseBinding):
 
     def check_queue(self, queue: str) -> None:
         if not _NAME.fullmatch(queue):
-            raise self.refused_name(queue, "use 1 to 64 letters, digits, hyphens, underscores and dots")
+            raise OptionError(
+                f"'{queue}' is not the name of a Firehose stream: use 1 to 64 letters, digits, hyphens, "
+                "underscores and dots"
+            )
 
     def too_large(self, queue: str, messages: pa.RecordBatch) -> list[int]:
         del queue
@@ -85,6 +89,6 @@ class FirehoseBinding(BaseBinding):
 
 
 def _lines(messages: pa.RecordBatch) -> list[Record]:
-    """Return a line for each body. Line breaks of JSON are between its tokens, where a space does as well."""
+    """A line for each body. Line breaks of JSON are between its tokens, where a space does as well."""
     lines = [_LINE_BREAK.sub(b" ", body) + b"\n" for body in messages.column("body").to_pylist()]
     return [Record({"Data": line}, len(line)) for line in lines]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -15,8 +14,6 @@ from babelqueue_spark.bindings.headers import whole_numbers
 from babelqueue_spark.bindings.kafka.client import ABORT_SECONDS, EARLIEST, LATEST, KafkaClient, since
 from babelqueue_spark.bindings.kafka.messages import received, records
 from babelqueue_spark.bindings.kafka.options import KafkaOptions
-
-_NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
 
 
 class KafkaBinding(LogBinding):
@@ -44,18 +41,6 @@ class KafkaBinding(LogBinding):
         self.silence_limit = self._options.timeout + min(self._options.timeout, ABORT_SECONDS)
         self._kafka = KafkaClient(self._options)
 
-    def check_queue(self, queue: str) -> None:
-        if not _NAME.fullmatch(queue):
-            raise self.refused_name(queue, "a topic has 1 to 249 letters, digits, '.', '_' and '-'")
-
-    def check_target(self, queue: str) -> None:
-        """Topics with two `_` at their start are the broker's, tiers the connector's."""
-        super().check_target(queue)
-        if queue.startswith("__"):
-            raise self.refused_name(queue, "this topic is the broker's own")
-        if self._tiers.delay_of(queue):
-            raise self.refused_name(queue, "messages wait there for their next attempt")
-
     def beginning_offsets(self, queue: str) -> dict[int, int]:
         return self._kafka.offsets(queue, EARLIEST)
 
@@ -70,9 +55,6 @@ class KafkaBinding(LogBinding):
 
     def high_watermarks(self, queue: str) -> dict[int, int]:
         return self._kafka.offsets(queue, LATEST)
-
-    def missing(self, queue: str) -> str:
-        return "" if self._kafka.partitions(queue) else f"the topic '{queue}'"
 
     def read(self, queue: str, partition: int, first: int, last: int) -> Iterator[pa.RecordBatch]:
         yield from map(received, self._kafka.read(queue, partition, first, last))
@@ -98,7 +80,7 @@ class KafkaBinding(LogBinding):
         return [row for row, record in enumerate(made) if record.size() > self._options.max_bytes]
 
     def retry_delay(self, queue: str, delay: int, attempts: int) -> int:
-        """Return the delay of the tier for so many attempts; `BrokerError` without tiers."""
+        """That of the tier for so many attempts, whatever is asked for; `BrokerError` without tiers."""
         del delay
         if not self._tiers.delays:
             raise self._kafka.error(
@@ -110,6 +92,6 @@ class KafkaBinding(LogBinding):
         self._kafka.close()
 
     def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:
-        """Return what the header says, else the body."""
+        """What the header says, else the body."""
         named = pc.map_lookup(deliveries.column("headers"), "bq-attempts", "first")
         return pc.coalesce(whole_numbers(named), body_attempts)

@@ -23,7 +23,7 @@ from confluent_kafka import (
     admin,
 )
 
-from babelqueue_spark.bindings.advice import denied, failed, forbidden, not_found, too_large, unreachable
+from babelqueue_spark.bindings.advice import denied, failed, not_found, too_large, unreachable
 from babelqueue_spark.bindings.kafka.messages import Record
 from babelqueue_spark.bindings.kafka.options import KafkaOptions
 from babelqueue_spark.errors import BrokerError, DataLossError, LogEndedError
@@ -65,7 +65,7 @@ _ADVICE = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: not_found(
         "the topic does not exist, and the broker may not create it: create it first"
     ),
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: forbidden(
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: denied(
         "this login may not do that: allow it to read, write and describe the topic"
     ),
     KafkaError.GROUP_AUTHORIZATION_FAILED: denied(
@@ -118,13 +118,8 @@ class KafkaClient:
             )
             return {place.partition: self._answer(future).offset for place, future in asked.items()}
 
-    def partitions(self, topic: str) -> list[int]:
-        """Numbers of the partitions; none where there is no such topic."""
-        with self._explained(topic):
-            return self._partitions(topic)
-
     def read(self, topic: str, partition: int, first: int, last: int) -> Iterator[list[Message]]:
-        """Yield records from offset `first` up to `last`, in batches."""
+        """Records from offset `first` up to `last`, in batches."""
         with self._explained(topic):
             consumer = self._consumer(self._options.group)
             try:
@@ -178,7 +173,7 @@ class KafkaClient:
                         raise KafkaException(place.error)
 
     def error(self, text: str, topic: str, kind: type[BrokerError] = BrokerError) -> BrokerError:
-        """Return an error that names the broker and the topic."""
+        """An error that names the broker and the topic."""
         return kind(f"Kafka at {self._options.servers}: topic '{topic}': {text}")
 
     def close(self) -> None:
@@ -220,7 +215,7 @@ class KafkaClient:
                 if end is not None:
                     raise LogEndedError(
                         f"Kafka at {self._options.servers}: topic '{topic}': it ends at {end}, before "
-                        f"{last} which was there: it was created again, or brokers lost its end"
+                        f"{last} which was there: it was made anew, or brokers lost its end"
                     )
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
@@ -289,7 +284,7 @@ class KafkaClient:
         return self._admin
 
     def _member(self) -> Consumer:
-        """Return a consumer that reads nothing: unlike the others it makes no topic by asking for it."""
+        """A consumer that reads nothing: unlike the others it makes no topic by asking for it."""
         if self._idle is None:
             self._idle = self._consumer(self._options.group)
         return self._idle
@@ -307,7 +302,7 @@ class KafkaClient:
         )
 
     def _settings(self, **more: Any) -> dict[str, Any]:
-        """Return librdkafka's settings; keys go to the partitions to which Java's clients send them."""
+        """For librdkafka; keys go to the partitions to which Java's clients send them."""
         return {
             "bootstrap.servers": self._options.servers,
             "partitioner": "murmur2_random",
@@ -335,7 +330,7 @@ class KafkaClient:
 
     @contextmanager
     def _explained(self, topic: str) -> Iterator[None]:
-        """Turn the client's errors into ours."""
+        """Turns the client's errors into ours."""
         try:
             yield
         except KafkaException as raised:
@@ -351,7 +346,7 @@ class KafkaClient:
 
 
 def _passing(error: KafkaError) -> bool:
-    """Return whether the transaction may succeed in another attempt."""
+    """Whether the transaction may succeed in another attempt."""
     return error.code() in _FENCED + _MOVING or error.retriable()
 
 
@@ -380,5 +375,5 @@ EARLIEST, LATEST = _SPEC.earliest(), _SPEC.latest()
 
 
 def since(milliseconds: int) -> Any:
-    """Return the spec of the first record of that time or later."""
+    """The spec of the first record of that time or later."""
     return _SPEC.for_timestamp(milliseconds)

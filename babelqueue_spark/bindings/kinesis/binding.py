@@ -12,12 +12,11 @@ from typing import Any
 import pyarrow as pa
 
 from babelqueue_spark.bindings.aws_records import Record, check_sizes
-from babelqueue_spark.bindings.batches import deliveries, milliseconds
+from babelqueue_spark.bindings.batches import deliveries
 from babelqueue_spark.bindings.contract import BindingConfig, Capabilities, LogBinding
 from babelqueue_spark.bindings.kinesis.client import LARGEST_RECORD, PAGE, KinesisClient, Shard
 from babelqueue_spark.bindings.kinesis.options import KinesisOptions
-from babelqueue_spark.envelope.columns import TIMESTAMP
-from babelqueue_spark.errors import DataLossError, LogEndedError
+from babelqueue_spark.errors import DataLossError, LogEndedError, OptionError
 
 CLOSED = 10**129
 """Offset of a shard that is closed, and was read to its end: no sequence number is as large."""
@@ -65,7 +64,7 @@ class KinesisBinding(LogBinding):
         return {shard.number: end for shard, end in zip(shards, ends, strict=True)}
 
     def next_offsets(self, queue: str, start: Mapping[int, int], messages: int) -> dict[int, int]:
-        """Count records behind `start`: shards share `messages` evenly, and children wait for parents."""
+        """Counts records behind `start`: shards share `messages` evenly, and children wait for parents."""
         shards = self._kinesis.shards(queue)
         listed = {shard.number for shard in shards}
         ends = {number: CLOSED for number, offset in start.items() if offset == CLOSED}
@@ -111,15 +110,15 @@ class KinesisBinding(LogBinding):
         del queue, offsets
 
     def backlog(self, queue: str) -> int:
-        """Count by reading: Kinesis keeps no count."""
+        """Counts by reading: Kinesis keeps no count."""
         return sum(batch.num_rows for batch in self.browse(queue))
-
-    def missing(self, queue: str) -> str:
-        return "" if self._kinesis.shards(queue) else f"the stream '{queue}'"
 
     def check_queue(self, queue: str) -> None:
         if not _NAME.fullmatch(queue):
-            raise self.refused_name(queue, "use 1 to 128 letters, digits, hyphens, underscores and dots")
+            raise OptionError(
+                f"'{queue}' is not the name of a Kinesis stream: use 1 to 128 letters, digits, hyphens, "
+                "underscores and dots"
+            )
 
     def too_large(self, queue: str, messages: pa.RecordBatch) -> list[int]:
         del queue
@@ -152,7 +151,7 @@ class KinesisBinding(LogBinding):
         return Record({"Data": body, "PartitionKey": partition_key}, size, key)
 
     def _last(self, queue: str, shard: Shard) -> int:
-        """Return the last sequence number of an open shard, or 0."""
+        """The last sequence number of an open shard, or 0."""
         now = time.time()
         for since in (*(now - window for window in _WINDOWS), None):
             last = 0
@@ -165,7 +164,7 @@ class KinesisBinding(LogBinding):
         return 0
 
     def _reach(self, queue: str, shard: Shard, start: int, messages: int) -> int:
-        """Return how far so many records behind `start` reach; `CLOSED` where a closed shard has no more."""
+        """How far so many records behind `start` reach; `CLOSED` where a closed shard has no more."""
         place = (queue, shard.number)
         known, counted, begun = start, 0, not start
         for page in self._kinesis.pages(queue, shard.id, at=start, limit=min(PAGE, messages + 1)):
@@ -219,11 +218,10 @@ class KinesisBinding(LogBinding):
 
 
 def _received(partition: int, records: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-    arrived = pa.array([record["ApproximateArrivalTimestamp"] for record in records], TIMESTAMP)
     return deliveries(
         len(records),
         body=[record["Data"] for record in records],
         id=[f"{partition}:{record['SequenceNumber']}" for record in records],
-        enqueued_at=milliseconds(arrived).to_pylist(),
+        enqueued_at=[record["ApproximateArrivalTimestamp"] for record in records],
         key=[record["PartitionKey"] for record in records],
     )

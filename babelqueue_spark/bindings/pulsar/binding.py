@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -55,7 +54,7 @@ def _properties_size(given: dict[str, str]) -> int:
 
 @contextmanager
 def _collector_at_rest() -> Iterator[None]:
-    """Pause the collector while many objects without cycles are made: its walks took a quarter."""
+    """For making many objects that live and hold no cycles: walking them again and again took a quarter."""
     running = gc.isenabled()
     gc.disable()
     try:
@@ -63,10 +62,6 @@ def _collector_at_rest() -> Iterator[None]:
     finally:
         if running:
             gc.enable()
-
-
-_TOPIC = re.compile(r"(?:(?:non-)?persistent://[^/]+/[^/]+/.+|[^/]+(?:/[^/]+/.+)?)")
-_OWN = re.compile(r"^non-persistent://|(?:^|/)__[^/]*\Z|-partition-[0-9]+\Z")
 
 
 class PulsarBinding(Binding):
@@ -102,17 +97,6 @@ class PulsarBinding(Binding):
         self._standing_by: dict[str, list[pulsar.Consumer]] = {}
         self._claims = Claims()
 
-    def check_queue(self, queue: str) -> None:
-        super().check_queue(queue)
-        if not _TOPIC.fullmatch(self._pulsar.topic(queue)):
-            raise self.refused_name(queue, "a topic is a name, or persistent://tenant/namespace/name")
-
-    def check_target(self, queue: str) -> None:
-        """Refuse partitions and system topics, which are the broker's, and topics that lose messages."""
-        super().check_target(queue)
-        if _OWN.search(queue):
-            raise self.refused_name(queue, "write to the topic itself, which persists")
-
     def backlog(self, queue: str) -> int:
         """Messages that are ready: exact up to a thousand, beyond that a generous estimate.
 
@@ -136,13 +120,9 @@ class PulsarBinding(Binding):
         entries = self._pulsar.entries_waiting(queue)
         return own + (_MANY if entries is None else max(found, entries * largest))
 
-    def missing(self, queue: str) -> str:
-        """As the admin endpoint says; clients cannot ask without creating."""
-        return f"the topic '{queue}'" if self._pulsar.is_missing(queue) else ""
-
     @_collector_at_rest()
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
-        """Claim by a consumer that stays until its claims are settled.
+        """By a consumer that stays until its claims are settled.
 
         A producer's batch is claimed as a whole: the first one may exceed the bounds.
         """
@@ -159,7 +139,7 @@ class PulsarBinding(Binding):
 
     @_collector_at_rest()
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
-        """Acknowledge by entry, which takes all messages of a producer's batch, in one call or several.
+        """By entry, which takes all messages of a producer's batch, in one call or several.
 
         False for those of an entry that is not complete yet, and for claims that ended with a connection
         of this binding.
@@ -208,7 +188,7 @@ class PulsarBinding(Binding):
         return self._pulsar.send(queue, zip(bodies, properties(messages), keys, delays, strict=True))
 
     def too_large(self, queue: str, messages: pa.RecordBatch) -> list[int]:
-        """Find messages that the client would send, but that make a broker of default size hang up.
+        """Those which the client would send, and at which a broker of default size ends the connection.
 
         Of larger ones, and those beyond another `maxMessageSize`, the client tells at once.
         """
@@ -218,7 +198,7 @@ class PulsarBinding(Binding):
         return [row for row, size in enumerate(sizes) if abs(size - _MAX_MESSAGE_SIZE) <= _FRAME_BYTES]
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
-        """Browse by a reader where the admin endpoint tells where it has to begin, else by consumers."""
+        """By a reader where the admin endpoint tells where it has to begin, else by consumers."""
         if self._options.admin_url is None:
             yield from self._browse_as_consumers(queue)
             return
@@ -237,15 +217,15 @@ class PulsarBinding(Binding):
         self._pulsar.close()
 
     def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:
-        """Return the larger of the sender's count (property, else body) and the broker's redeliveries."""
+        """The larger of the sender's count (the property, else the body) and of the broker's redeliveries."""
         named = pc.map_lookup(deliveries.column("headers"), "bq-attempts", "first")
         sent = pc.coalesce(whole_numbers(named), body_attempts)
         return counted_attempts(sent, pc.fill_null(deliveries.column("count"), 1))
 
     def _browse_as_consumers(self, queue: str) -> Iterator[pa.RecordBatch]:
-        """Yield what is ready now, held by consumers of their own until the last batch was taken.
+        """What is ready now, held by consumers of their own until the last batch was taken.
 
-        The broker bounds what a consumer may hold: where one has its fill, another continues.
+        The broker bounds what a consumer may hold: where one has its fill, another goes on.
         """
         self._stop_watching(queue)
         opened: list[BufferedConsumer] = []
@@ -262,7 +242,7 @@ class PulsarBinding(Binding):
                 consumer.close()
 
     def _holds(self, queue: str, message: pulsar.Message) -> bool:
-        """Return whether it is claimed by this binding."""
+        """Whether it is claimed by this binding."""
         consumer = self._consumers.get(queue)
         return consumer is not None and self._claims.holds(consumer.holder, entry_of(message))
 
@@ -274,7 +254,7 @@ class PulsarBinding(Binding):
         return units
 
     def _send_again(self, queue: str, rest: pa.RecordBatch, consumer: BufferedConsumer) -> None:
-        """Send messages again that were not acknowledged before; then acknowledge them."""
+        """As they came, those that were not acknowledged; then they are."""
         places = map(split, rest.column("receipt").to_pylist())
         left = [not self._claims.is_acknowledged(text, place) for text, place in places]
         rest = rest.filter(pa.array(left, pa.bool_()))

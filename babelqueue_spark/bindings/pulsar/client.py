@@ -16,34 +16,18 @@ from urllib.request import Request, urlopen
 
 import pulsar
 
-from babelqueue_spark.bindings.advice import (
-    denied,
-    failed,
-    forbidden,
-    full,
-    not_found,
-    too_large,
-    unreachable,
-)
+from babelqueue_spark.bindings.advice import denied, failed, full, not_found, too_large, unreachable
 from babelqueue_spark.bindings.pulsar.claims import ClaimRepeatedError
 from babelqueue_spark.bindings.pulsar.cursor import Cursor
 from babelqueue_spark.bindings.pulsar.messages import EntryId
 from babelqueue_spark.bindings.pulsar.options import PulsarOptions
-from babelqueue_spark.errors import (
-    BrokerAuthenticationError,
-    BrokerError,
-    BrokerUnreachableError,
-    QueueNotFoundError,
-)
+from babelqueue_spark.errors import BrokerError, BrokerUnreachableError
 
 _UNCONFIRMED = 5_000
-_OF_ADMIN = {401: BrokerAuthenticationError, 403: BrokerAuthenticationError, 404: QueueNotFoundError}
 
 _ADVICE = {
     "AuthenticationError": denied("it refused the login: check pulsar.token, or the client's certificate"),
-    "AuthorizationError": forbidden(
-        "this role may not do that: allow it to produce and consume on the topic"
-    ),
+    "AuthorizationError": denied("this role may not do that: allow it to produce and consume on the topic"),
     "BrokerMetadataError": unreachable("its metadata store does not answer: retry"),
     "BrokerPersistenceError": full("it cannot store: check its bookies"),
     "ConnectError": unreachable("it cannot be reached: check host, port and TLS"),
@@ -80,8 +64,8 @@ class PulsarClient:
         self._producers: dict[str, pulsar.Producer] = {}
 
     def subscribe(self, queue: str, prefetch: int) -> pulsar.Consumer:
-        """Return a consumer of the subscription; the broker sends it up to `prefetch` messages ahead."""
-        return self._subscribe(self.topic(queue), queue, prefetch)
+        """A consumer of the subscription; the broker sends it up to `prefetch` messages ahead."""
+        return self._subscribe(self._topic(queue), queue, prefetch)
 
     def stand_by(self, queue: str) -> list[pulsar.Consumer]:
         """Consumers that receive nothing, one for each partition: the subscription is there, and in use."""
@@ -97,7 +81,7 @@ class PulsarClient:
 
         The client collects acknowledges and sends them when it likes, without an answer. So a consumer is
         made for them that receives nothing: closing it sends them, and has an answer, which comes after
-        them. The client opens a lost connection again after 0.1 s at the soonest: a consumer that is still
+        them. The client makes a lost connection anew after 0.1 s at the soonest: a consumer that is still
         connected before it is closed has lost nothing.
         """
         consumer = self._subscribe(topic, queue, 0)
@@ -148,18 +132,8 @@ class PulsarClient:
             count += int(subscription.get("msgBacklogNoDelayed", subscription.get("msgBacklog", 0)))
         return count
 
-    def is_missing(self, queue: str) -> bool:
-        """Return whether the admin endpoint knows no such topic; False where none is given."""
-        if self._options.admin_url is None:
-            return False
-        try:
-            self._ask(_admin_path(self._partitions(queue)[0], "stats"), queue)
-        except QueueNotFoundError:
-            return True
-        return False
-
     def cursors(self, queue: str) -> Iterator[Cursor]:
-        """Yield how far the subscription is with each partition, as the admin endpoint says."""
+        """How far the subscription is with each partition, as the admin endpoint says."""
         with self.explained(queue):
             self._make_subscription(queue)
         name = quote_plus(self._options.subscription, safe="*")
@@ -173,7 +147,7 @@ class PulsarClient:
                 ) from None
 
     def read(self, queue: str, cursor: Cursor, prefetch: int) -> Iterator[pulsar.Message]:
-        """Count by a reader what a subscription has before it, up to the last message of this moment."""
+        """What a subscription has before it, up to the last message of when it was asked for; by a reader."""
         if cursor.behind >= cursor.last:
             return
         patience = self._options.operation_timeout_seconds * 1000
@@ -194,7 +168,7 @@ class PulsarClient:
                 reader.close()
 
     def error(self, text: str, queue: str, kind: type[BrokerError] = BrokerError) -> BrokerError:
-        """Return an error that names the broker and the topic."""
+        """An error that names the broker and the topic."""
         return kind(f"Pulsar at {self._options.address}: topic '{queue}': {text}")
 
     def close(self) -> None:
@@ -207,7 +181,7 @@ class PulsarClient:
 
     @contextmanager
     def explained(self, queue: str) -> Iterator[None]:
-        """Turn the client's errors into ours."""
+        """Turns the client's errors into ours."""
         try:
             yield
         except ClaimRepeatedError as error:
@@ -217,8 +191,7 @@ class PulsarClient:
             advice = _ADVICE.get(name, failed(f"the client failed with {name}"))
             raise self.error(advice.text, queue, advice.error) from None
 
-    def topic(self, queue: str) -> str:
-        """Return the whole name of a queue's topic."""
+    def _topic(self, queue: str) -> str:
         return queue if "://" in queue else f"{self._options.topic_prefix}{queue}"
 
     def _connected(self) -> pulsar.Client:
@@ -253,7 +226,7 @@ class PulsarClient:
     def _partitions(self, queue: str) -> list[str]:
         """Whole names: of the partitions, or of the topic where it has none."""
         with self.explained(queue):
-            found: list[str] = self._connected().get_topic_partitions(self.topic(queue))
+            found: list[str] = self._connected().get_topic_partitions(self._topic(queue))
             return found
 
     def _make_subscription(self, queue: str) -> None:
@@ -267,7 +240,7 @@ class PulsarClient:
             with self.explained(queue):
                 self._make_subscription(queue)  # without one the broker drops messages as nobody's
                 self._producers[queue] = self._connected().create_producer(
-                    self.topic(queue),
+                    self._topic(queue),
                     send_timeout_millis=self._options.send_timeout_ms,
                     max_pending_messages=_UNCONFIRMED,
                     block_if_queue_full=True,
@@ -288,8 +261,7 @@ class PulsarClient:
                 found: dict[str, Any] = json.load(answer)
                 return found
         except HTTPError as error:
-            kind = _OF_ADMIN.get(error.code, BrokerError)
-            raise self.error(f"pulsar.admin_url answers {error.code} {error.reason}", queue, kind) from None
+            raise self.error(f"pulsar.admin_url answers {error.code} {error.reason}", queue) from None
         except (URLError, OSError, ValueError) as error:
             raise self.error(
                 f"pulsar.admin_url cannot be used ({type(error).__name__}): check host and port", queue

@@ -14,9 +14,10 @@ import pulsar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelqueue_spark.bindings.batches import deliveries, envelopes_of, milliseconds
+from babelqueue_spark.bindings.batches import deliveries, envelopes_of
 from babelqueue_spark.bindings.headers import beside, projections
 
+_MILLISECONDS = pa.timestamp("ms", tz="UTC")
 _BATCH_SIZE = 6
 """The field of a serialised message id with the number of messages in the producer's batch."""
 _DELAY = "bq-delay"
@@ -33,7 +34,7 @@ class EntryId(NamedTuple):
     number: int
 
     def message_id(self) -> pulsar.MessageId:
-        """Return the id that acknowledges all of it."""
+        """The id that acknowledges all of it."""
         return pulsar.MessageId(self.partition, self.ledger, self.number, -1)
 
 
@@ -51,7 +52,7 @@ class Held(NamedTuple):
 
     @classmethod
     def of(cls, position: int, message: pulsar.Message) -> Held:
-        """Return that of a message of this place."""
+        """That of a message of this place."""
         return cls(position, message.data(), _properties(message), _key(message))
 
 
@@ -61,18 +62,18 @@ class Unit:
 
     Attributes:
         entry: where they lie.
-        published: when, in milliseconds; None = not in the years 1 to 9999.
+        published: when, in milliseconds.
         redeliveries: how often the broker gave them out again, as it counts.
     """
 
     entry: EntryId
-    published: int | None
+    published: int
     redeliveries: int
     messages: list[Held]
 
     @classmethod
     def of(cls, entry: EntryId, message: pulsar.Message, messages: list[Held]) -> Unit:
-        """Return that of an entry's messages, of which `message` is one."""
+        """That of an entry's messages, of which `message` is one."""
         return cls(entry, message.publish_timestamp(), message.redelivery_count(), messages)
 
     def __len__(self) -> int:
@@ -111,37 +112,37 @@ class Part(NamedTuple):
 
 
 def entry_of(message: pulsar.Message) -> EntryId:
-    """Return where a message lies."""
+    """Where a message lies."""
     place = message.message_id()
     return EntryId(message.topic_name(), place.partition(), place.ledger_id(), place.entry_id())
 
 
 def due(message: pulsar.Message) -> bool:
-    """Return whether its delay is over, as far as the property that mirrors it tells."""
+    """Whether its delay is over, as far as the property that mirrors it tells."""
     delay = _properties(message).get(_DELAY, "")
     waits = int(delay) if delay.isdecimal() and len(delay) <= _MOST_DIGITS else 0
     return bool(message.publish_timestamp() + waits <= time.time() * 1000)
 
 
 def batch_size(place: Any) -> int:
-    """Return how many messages the producer sent as the entry."""
+    """How many messages the producer sent as the entry."""
     fields = _varints(place.serialize())
     return dict(zip(fields, fields, strict=False)).get(_BATCH_SIZE << 3, 1)
 
 
 def claim_text(receipt: bytes) -> bytes:
-    """Return the encoded claim of a receipt."""
+    """The encoded claim of a receipt."""
     return receipt.rpartition(b" ")[0]
 
 
 def split(receipt: bytes) -> tuple[bytes, int]:
-    """Return the encoded claim of a receipt, and its message's place in the entry."""
+    """The encoded claim of a receipt, and its message's place in the entry."""
     text, _, place = receipt.rpartition(b" ")
     return text, int(place)
 
 
 def claims_of(receipts: Iterable[bytes]) -> dict[bytes, Part]:
-    """Return the claims that receipts are of, by their encoded form, and the places of the messages."""
+    """The claims that receipts are of, by their encoded form, and the places of the messages."""
     parts: dict[bytes, Part] = {}
     for text, place in map(split, receipts):
         part = parts.get(text)
@@ -163,22 +164,22 @@ def claimed(units: Sequence[Unit], holder: str | None) -> pa.RecordBatch:
     if holder:
         claims = _joined([holder, partitions, ledgers, entries, _texts(sizes), pa.array(topics)], " ")
         receipts = _joined([claims.take(rows), places], " ")
-    counts = [unit.redeliveries + 1 if unit.redeliveries else None for unit in units for _ in unit.messages]
+    counts = pa.array([unit.redeliveries + 1 if unit.redeliveries else None for unit in units], pa.int32())
     return deliveries(
         len(bodies),
         body=bodies,
         headers=_headers(headers),
         id=_joined([_joined([ledgers, entries, partitions], ":").take(rows), places], ":"),
-        count=counts,
-        redelivered=[None if count is None else True for count in counts],
-        enqueued_at=[unit.published for unit in units for _ in unit.messages],
+        count=counts.take(rows),
+        redelivered=pc.greater(counts, 0).take(rows),
+        enqueued_at=pa.array([unit.published for unit in units], _MILLISECONDS).take(rows),
         key=keys,
         receipt=receipts,
     )
 
 
 def units_of(batch: pa.RecordBatch) -> Iterator[Unit]:
-    """Return the entries of `DELIVERIES` with receipts, without those of which a part is missing."""
+    """The entries that `DELIVERIES` with receipts hold; those of which a part is missing are left out."""
     columns = (batch.column(name) for name in ("receipt", "body", "headers", "key", "enqueued_at", "count"))
     receipts, *others = map(_plain, columns)
     rows: dict[bytes, list[tuple[Any, ...]]] = defaultdict(list)
@@ -203,7 +204,7 @@ def again(batch: pa.RecordBatch) -> Iterator[tuple[bytes, dict[str, str], str | 
 
 
 def properties(messages: pa.RecordBatch) -> Iterator[dict[str, str]]:
-    """Yield the properties of `OUTGOING` messages: headers, and over them what stands in the body."""
+    """The properties of `OUTGOING` messages: headers, and over them what stands in the body."""
     headers = messages.column("headers").to_pylist()
     delays = messages.column("delay").to_pylist()
     found_in = projections(envelopes_of(messages))
@@ -218,7 +219,7 @@ def properties(messages: pa.RecordBatch) -> Iterator[dict[str, str]]:
 
 def _plain(column: pa.Array) -> list[Any]:
     if pa.types.is_timestamp(column.type):
-        column = milliseconds(column)
+        column = column.cast(_MILLISECONDS).cast(pa.int64())
     values: list[Any] = column.to_pylist()
     return values
 

@@ -6,18 +6,16 @@ import time
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pika.channel import Channel
 
 from babelqueue_spark.bindings.batches import empty_deliveries, fitting, names_by_content
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities
-from babelqueue_spark.bindings.headers import whole_numbers
 from babelqueue_spark.bindings.rabbitmq.buffer import DeliveryBuffer
 from babelqueue_spark.bindings.rabbitmq.claims import Claims
 from babelqueue_spark.bindings.rabbitmq.client import Done, RabbitClient
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 from babelqueue_spark.bindings.rabbitmq.publishing import LONGEST_DELAY, Publisher
-from babelqueue_spark.bindings.rabbitmq.queues import Queues, is_waiting
+from babelqueue_spark.bindings.rabbitmq.queues import Queues, check_name
 from babelqueue_spark.errors import BrokerError
 
 _FIRST_WINDOW = 200
@@ -28,7 +26,6 @@ _STALLED_SECONDS = 1.0
 _LONGEST_CLAIM = 10.0
 _BROWSE_MESSAGES = 1_000
 _BROWSE_BYTES = 32 << 20
-_LARAVEL_ATTEMPTS = r'"attempts": (?P<attempts>[0-9]+)[,}]'
 
 
 class RabbitBinding(Binding):
@@ -61,18 +58,16 @@ class RabbitBinding(Binding):
 
     def backlog(self, queue: str) -> int:
         """Messages that are ready; one round trip."""
-        self.check_queue(queue)  # the server leaves line breaks out, and no answer names the queue then
         return self._queues.ready(queue)
 
     def missing(self, queue: str) -> str:
-        self.check_queue(queue)
         return "" if self._queues.exists(queue) else f"the queue '{queue}'"
 
     def make_temporary(self, queue: str, idle: float) -> None:
         self._queues.temporary(queue, int(idle * 1000))
 
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
-        """Claim by consumers one after the other, each with a prefetch that keeps to both bounds."""
+        """By consumers one after the other, each with a prefetch that keeps to both bounds."""
         claimed: list[pa.RecordBatch] = []
         count, size, until = 0, 0, time.monotonic() + _LONGEST_CLAIM
         while count < messages and (size < max_bytes or not count) and (ready := self.backlog(queue)):
@@ -94,7 +89,7 @@ class RabbitBinding(Binding):
         return pa.concat_batches(claimed) if claimed else empty_deliveries()
 
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
-        """Return true where the channel of the claim is still open; a whole claim goes in one frame."""
+        """True where the channel of the claim is still open; a whole claim goes in one frame."""
         del queue
         return self._settle_claimed(deliveries, give_back=False)
 
@@ -104,12 +99,12 @@ class RabbitBinding(Binding):
         self._settle_claimed(deliveries, give_back=True)
 
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
-        """Publish persistent and mandatory messages, many of them unconfirmed at a time."""
+        """Persistent and mandatory, with many unconfirmed messages on their way."""
         del idempotency_key
         return self._publisher.publish(queue, messages)
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
-        """Yield what is ready now, held by a connection of its own until the last batch was taken."""
+        """What is ready now, held by a connection of its own until the last batch was taken."""
         with RabbitBinding(self.config) as own:
             left = own.backlog(queue)
             while left > 0:
@@ -124,25 +119,15 @@ class RabbitBinding(Binding):
         """Close the connection; what is claimed goes back."""
         self._client.close()
 
-    def check_target(self, queue: str) -> None:
-        """Wait queues are the connector's."""
-        super().check_target(queue)
-        if is_waiting(queue):
-            raise self.refused_name(queue, "messages wait there for their time")
+    def check_queue(self, queue: str) -> None:
+        check_name(queue)
 
     def identities(self, deliveries: pa.RecordBatch) -> list[str]:
         """Digests of body and `message_id`: RabbitMQ has no name for a message."""
         return names_by_content(deliveries)
 
-    def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:
-        """Return the largest of the body's count and of those in headers: Laravel counts there alone."""
-        headers = deliveries.column("headers")
-        ours, laravel = (pc.map_lookup(headers, name, "first") for name in ("x-attempts", "laravel"))
-        laravel = pc.struct_field(pc.extract_regex(laravel, _LARAVEL_ATTEMPTS), "attempts")
-        return pc.max_element_wise(body_attempts, whole_numbers(ours), whole_numbers(laravel))
-
     def _window(self, messages: int, max_bytes: int) -> int:
-        """Return how many messages may come before we look at their sizes again."""
+        """How many messages may come before we look at their sizes again."""
         if not self._average:
             return max(1, min(messages, _FIRST_WINDOW, max_bytes // _LARGE_MESSAGE))
         expected = int(max_bytes / max(self._average, 1.0))
@@ -176,7 +161,7 @@ class RabbitBinding(Binding):
         self._claims.hold(tag for tag, *_ in buffer.messages)
 
     def _settle_claimed(self, claimed: pa.RecordBatch, *, give_back: bool) -> pa.BooleanArray:
-        """Acknowledge or release; return true where that has reached the server."""
+        """Acknowledge or give back; true where that has reached the server."""
         if self._claims is not self._client.claims:
             self._claims.drop_all()
         ours = self._claims.tags_of(claimed)

@@ -16,22 +16,13 @@ from typing import Any
 
 import pika
 from pika import exceptions
+from pika.adapters.select_connection import SelectConnection
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.channel import Channel
 
-from babelqueue_spark.bindings.advice import (
-    Advice,
-    denied,
-    failed,
-    forbidden,
-    full,
-    not_found,
-    too_large,
-    unreachable,
-)
+from babelqueue_spark.bindings.advice import Advice, denied, failed, full, not_found, too_large, unreachable
 from babelqueue_spark.bindings.rabbitmq.buffer import DeliveryBuffer
 from babelqueue_spark.bindings.rabbitmq.claims import Claims
-from babelqueue_spark.bindings.rabbitmq.frames import LenientConnection
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 
 _POLL_SECONDS = 1.0
@@ -46,7 +37,7 @@ _CODES = {
     312: not_found("no queue is bound for the routing key: check rabbitmq.exchange and rabbitmq.routing_key"),
     320: unreachable("it closed the connection, as a server does that shuts down: retry when it is back"),
     402: not_found("no such exchange: declare it first"),
-    403: forbidden("this user may not do that: give it permissions on the queue and on the vhost"),
+    403: denied("this user may not do that: give it permissions on the queue and on the vhost"),
     404: not_found("what it was asked for does not exist"),
     405: failed("the queue is exclusive to another connection, or locked"),
     406: failed("it refused what was asked, or a claim was older than its consumer_timeout"),
@@ -99,20 +90,20 @@ class RabbitClient:
         self.claims: Claims | None = None
         self._options = options
         self._thread: threading.Thread | None = None
-        self._connection: LenientConnection | None = None
+        self._connection: SelectConnection | None = None
         self._channel: Channel | None = None
         self._awaited: Future[Any] | None = None
         self._buffer: DeliveryBuffer | None = None
         self._reason: BaseException | None = None
 
     def call(self, action: Action) -> Any:
-        """Return what `action(channel, done)` passes to `done`; it runs on the thread of the connection."""
+        """What `action(channel, done)` passes to `done`; it runs on the thread of the connection."""
         with self._explained():
             self._open()
             return self._ask(lambda done: action(self._opened(), done))
 
     def call_aside(self, action: Action) -> Any:
-        """Call on a channel of its own: an error that closes it leaves claims alone."""
+        """As `call`, on a channel made for it: an error that closes it leaves claims alone."""
 
         def aside(done: Done) -> None:
             answers: list[Any] = []
@@ -144,7 +135,7 @@ class RabbitClient:
 
     @contextmanager
     def consuming(self, queue: str, prefetch: int) -> Iterator[DeliveryBuffer]:
-        """Consume into a buffer, which holds at most `prefetch` messages of the queue."""
+        """A buffer into which at most `prefetch` messages of the queue come."""
         tag = uuid.uuid4().hex
 
         def consume(channel: Channel, done: Done) -> None:
@@ -214,7 +205,7 @@ class RabbitClient:
 
     def _serve(self, parameters: pika.connection.Parameters, opened: Future[Any]) -> None:
         try:
-            connection = LenientConnection(
+            connection = SelectConnection(
                 parameters,
                 on_open_callback=opened.set_result,
                 on_open_error_callback=self._connection_closed,
@@ -283,7 +274,7 @@ class RabbitClient:
             raise advice.error(f"RabbitMQ at {self._options.address}: {advice.text}") from None
 
 
-def _close(connection: LenientConnection) -> None:
+def _close(connection: SelectConnection) -> None:
     if connection.is_open:
         connection.close()
     elif not connection.is_closing:
@@ -304,7 +295,7 @@ def _advice(error: BaseException) -> Advice:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error, and those that it wraps: pika keeps them in several places."""
+    """The error, and those which it wraps: pika keeps them in several places."""
     yield error
     for nested in (*error.args, getattr(error, "exception", None), *getattr(error, "exceptions", ())):
         if isinstance(nested, BaseException):

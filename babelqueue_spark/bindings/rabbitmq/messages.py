@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import reduce
 from typing import Any
 
@@ -21,7 +22,7 @@ _OTHERS = ("reply_to", "expiration", "priority", "user_id")
 
 
 def properties(messages: pa.RecordBatch) -> Iterator[pika.BasicProperties]:
-    """Return the properties of `OUTGOING` messages: what the body says, where its type is right."""
+    """The properties of `OUTGOING` messages: what stands in the body, where it has the contract's type."""
     envelopes = envelopes_of(messages)
     meta = envelopes.column("meta")
     names = [envelopes.column("job"), envelopes.column("trace_id"), pc.struct_field(meta, "id")]
@@ -51,16 +52,18 @@ def properties(messages: pa.RecordBatch) -> Iterator[pika.BasicProperties]:
         )
 
 
+_MOST_DELIVERIES = 2**31 - 1
+
 Headers = tuple[tuple[str, str], ...]
 
 #: A delivery: its tag on the channel on which it came, then body, headers, id, count, redelivered and
 #: enqueued_at of `DELIVERIES`. Plain tuples of plain values, which the collector lets go of
 #: after a few visits; walking thousands of pika's objects or of named tuples costs a tenth of a claim.
-Message = tuple[int, bytes, Headers | None, str | None, int | None, bool, int | None]
+Message = tuple[int, bytes, Headers | None, str | None, int | None, bool, datetime | None]
 
 
 def message(method: Any, given: pika.BasicProperties, body: bytes) -> Message:
-    """Return a message as pika delivers it."""
+    """A message as pika delivers it."""
     return (
         method.delivery_tag,
         body,
@@ -68,7 +71,7 @@ def message(method: Any, given: pika.BasicProperties, body: bytes) -> Message:
         None if given.message_id is None else _text(given.message_id),
         _count(method.redelivered, given.headers),
         method.redelivered,
-        None if given.timestamp is None else given.timestamp * 1000,
+        _time(given.timestamp),
     )
 
 
@@ -88,7 +91,7 @@ def received(messages: Sequence[Message], channel: str) -> pa.RecordBatch:
 
 
 def _short(texts: pa.StringArray) -> pa.StringArray:
-    """Return those that fit into a short string; null for the others."""
+    """Those that fit into a short string; null for the others."""
     return pc.if_else(pc.less_equal(pc.binary_length(texts), _SHORT_STRING), texts, None)
 
 
@@ -97,8 +100,6 @@ def _table(headers: Sequence[tuple[str, str]], contract: Mapping[str, Any]) -> d
         name: value for name, value in headers if name and value and len(name.encode()) <= _SHORT_STRING
     }
     table.update((name, value) for name, value in contract.items() if value is not None)
-    if "laravel" in table and contract:
-        table["laravel"] = {"attempts": contract["x-attempts"]}
     return table
 
 
@@ -118,10 +119,7 @@ def _text(value: Any) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, (dict, list)):
-        try:
-            return json.dumps(_plain(value), ensure_ascii=False, default=_text)
-        except RecursionError:
-            return "(nested too deep)"
+        return json.dumps(_plain(value), ensure_ascii=False, default=_text)
     return str(value)
 
 
@@ -135,6 +133,14 @@ def _plain(value: Any) -> Any:
 def _count(redelivered: bool, table: Mapping[str, Any] | None) -> int | None:
     """Quorum queues count deliveries; a classic queue only knows the first one."""
     before = (table or {}).get("x-delivery-count")
-    if isinstance(before, int) and not isinstance(before, bool) and before >= 0:
+    if isinstance(before, int) and not isinstance(before, bool) and 0 <= before < _MOST_DELIVERIES:
         return before + 1
     return None if redelivered else 1
+
+
+def _time(seconds: Any) -> datetime | None:
+    """Null where there is none, or where it is no time in seconds, as some clients write it."""
+    try:
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None

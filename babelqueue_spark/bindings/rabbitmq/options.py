@@ -11,14 +11,13 @@ from urllib.parse import urlsplit
 import pika
 
 from babelqueue_spark.bindings.contract import BindingConfig
-from babelqueue_spark.bindings.options import OptionTable, Parsers, flag, one_of, timeout, tls_context, whole
+from babelqueue_spark.bindings.options import OptionTable, Parsers, flag, timeout, tls_context, whole
 from babelqueue_spark.errors import OptionError
 
 _OWN: Parsers = {
     "exchange": str,
     "routing_key": str,
     "delayed_exchange": str,
-    "delay_queue_type": one_of("classic", "quorum"),
     "client_name": str,
 }
 
@@ -64,7 +63,6 @@ class RabbitOptions:
         exchange: where `publish` sends; the default exchange when empty, whose queues are declared.
         routing_key: in place of the queue's name, for an exchange of the user's.
         delayed_exchange: an exchange of the plugin rabbitmq_delayed_message_exchange; None = wait queues.
-        delay_queue_type: of wait queues, `classic` or `quorum`.
         client_name: as the management page shows the connection.
         client: further parameters of the connection.
         tls: the `ssl_` options.
@@ -75,7 +73,6 @@ class RabbitOptions:
     exchange: str
     routing_key: str | None
     delayed_exchange: str | None
-    delay_queue_type: str
     client_name: str
     client: Mapping[str, Any]
     tls: Mapping[str, Any] = field(repr=False)
@@ -95,7 +92,6 @@ class RabbitOptions:
             exchange=exchange,
             routing_key=routing_key,
             delayed_exchange=values.get("delayed_exchange"),
-            delay_queue_type=values.get("delay_queue_type", "classic"),
             client_name=values.get("client_name", "babelqueue-spark"),
             client={name: values[name] for name in _CLIENT if name in values},
             tls=tls,
@@ -111,7 +107,7 @@ class RabbitOptions:
         return max(float(stack_timeout or math.inf), 2 * (heartbeat + _MORE))
 
     def parameters(self) -> pika.connection.Parameters:
-        """Return what the client needs to connect; reads the files of certificates."""
+        """What the client needs to connect; reads the files of certificates."""
         parameters = self._parameters()
         if self.tls:
             parameters.ssl_options = pika.SSLOptions(tls_context("rabbitmq", self.tls), parameters.host)
@@ -128,7 +124,7 @@ class RabbitOptions:
 
 
 def _address(url: str) -> tuple[str, bool]:
-    """Return what errors show of it, and whether it is TLS."""
+    """What errors show of it, and whether it is TLS."""
     try:
         parsed = pika.URLParameters(url)
         scheme = urlsplit(url).scheme

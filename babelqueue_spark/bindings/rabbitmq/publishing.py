@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from itertools import takewhile
 from typing import NamedTuple
@@ -15,13 +14,10 @@ from pika.frame import Method
 from pika.spec import Basic
 
 from babelqueue_spark.bindings.rabbitmq.client import Done, RabbitClient
-from babelqueue_spark.bindings.rabbitmq.frames import fit
 from babelqueue_spark.bindings.rabbitmq.messages import properties
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 from babelqueue_spark.bindings.rabbitmq.queues import Queues
 from babelqueue_spark.errors import BrokerError
-
-logger = logging.getLogger(__name__)
 
 LONGEST_DELAY = 40 * 86_400_000
 _UNCONFIRMED = 2_000
@@ -53,12 +49,6 @@ class Publisher:
             return 0
         sending = _Sending(self._posts(queue, messages), total)
         self._client.call_aside(sending.start)
-        if sending.left_out:
-            logger.warning(
-                "queue %s: headers were left out that do not fit into a frame of RabbitMQ: %s",
-                queue,
-                ", ".join(sorted(map(repr, sending.left_out))),
-            )
         if sending.refused or sending.returned:
             self._queues.forget()
             raise BrokerError(
@@ -69,7 +59,7 @@ class Publisher:
         return total
 
     def _posts(self, queue: str, messages: pa.RecordBatch) -> Iterator[Post]:
-        """Yield posts, encoded while others are on their way; their queues are declared before the first."""
+        """Posts made while others are on their way; where they go is declared before the first one."""
         delays = pc.fill_null(messages.column("delay"), 0).to_pylist()
         rounded = [_rounded(delay) for delay in delays]
         routes = {delay: self._route(queue, delay) for delay in sorted(set(rounded))}
@@ -94,7 +84,7 @@ class Publisher:
             return "", queue
         if options.delayed_exchange:
             return options.delayed_exchange, queue
-        return "", self._queues.waiting(queue, delay, options.delay_queue_type)
+        return "", self._queues.waiting(queue, delay)
 
     def _check_delays(self, messages: pa.RecordBatch) -> None:
         options = self._options
@@ -114,7 +104,6 @@ class _Sending:
         self.refused = 0
         self.returned = 0
         self.why = ""
-        self.left_out: set[str] = set()
         self._posts = posts
         self._total = total
         self._sent = 0
@@ -129,7 +118,6 @@ class _Sending:
     def _send(self) -> None:
         while len(self._unconfirmed) < _UNCONFIRMED and self._sent < self._total:
             post = next(self._posts)
-            self.left_out |= fit(post.properties, self._channel.connection.params.frame_max)
             self._channel.basic_publish(*post)
             self._sent += 1
             self._unconfirmed[self._sent] = None

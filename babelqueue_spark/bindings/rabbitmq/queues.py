@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from typing import Any
 
 from pika.channel import Channel
 
 from babelqueue_spark.bindings.rabbitmq.client import Done, RabbitClient
-from babelqueue_spark.errors import BrokerError, QueueNotFoundError
+from babelqueue_spark.errors import BrokerError, OptionError, QueueNotFoundError
 
 _IDLE_WAIT_QUEUE = 3_600_000
 """Milliseconds for which a wait queue outlives its last message."""
-_WAITING = re.compile(r".+\.delay\.(quorum\.)?[0-9]+")
-_KEEPING = {
-    "x-queue-type": "quorum",
-    "x-dead-letter-strategy": "at-least-once",
-    "x-overflow": "reject-publish",
-}
 
 
 class Queues:
@@ -52,7 +45,8 @@ class Queues:
         self._declared.add(queue)
 
     def exists(self, queue: str) -> bool:
-        """Return whether the server has the queue."""
+        """Whether the server has the queue."""
+        check_name(queue)
         try:
             self._client.call_aside(partial(_declare, queue, passive=True))
         except QueueNotFoundError:
@@ -61,21 +55,21 @@ class Queues:
 
     def temporary(self, queue: str, idle: int) -> None:
         """Make a queue that goes when it was unused for so many milliseconds."""
+        check_name(queue)
         self._client.call_aside(partial(_declare, queue, durable=True, arguments={"x-expires": idle}))
         self._declared.add(queue)
 
-    def waiting(self, queue: str, delay: int, kind: str) -> str:
+    def waiting(self, queue: str, delay: int) -> str:
         """Make `<queue>.delay.<milliseconds>`, which hands its messages to the queue after that time.
 
-        A use keeps it for as long as a message may wait, and an hour. One of `kind` quorum has a name of its
-        own and stays: it keeps messages that the queue does not take.
+        A use keeps it for as long as a message may wait, and an hour.
         """
-        name = f"{queue}.delay.{'quorum.' if kind == 'quorum' else ''}{delay}"
+        name = f"{queue}.delay.{delay}"
         arguments = {
             "x-message-ttl": delay,
             "x-dead-letter-exchange": "",
             "x-dead-letter-routing-key": queue,
-            **(_KEEPING if kind == "quorum" else {"x-expires": delay + _IDLE_WAIT_QUEUE}),
+            "x-expires": delay + _IDLE_WAIT_QUEUE,
         }
         self._client.call_aside(partial(_declare, name, durable=True, arguments=arguments))
         return name
@@ -85,9 +79,10 @@ class Queues:
         self._declared.clear()
 
 
-def is_waiting(queue: str) -> bool:
-    """Return whether this is the name of a wait queue."""
-    return _WAITING.fullmatch(queue) is not None
+def check_name(queue: str) -> None:
+    """Raise `OptionError` for a name that the server would change, so that no answer names it."""
+    if "\r" in queue or "\n" in queue:
+        raise OptionError(f"{queue!r} is not the name of a queue of RabbitMQ: use one without line breaks")
 
 
 def _declare(queue: str, channel: Channel, done: Done, **arguments: Any) -> None:

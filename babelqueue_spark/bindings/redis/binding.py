@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.batches import empty_deliveries, envelopes_of, fitting, total_bytes
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
-from babelqueue_spark.bindings.redis import prefixes
 from babelqueue_spark.bindings.redis.client import RedisClient
 from babelqueue_spark.bindings.redis.layouts import SCRIPT_MESSAGES, DefaultLayout, LaravelLayout, parts
 from babelqueue_spark.bindings.redis.options import RedisOptions
@@ -48,13 +47,8 @@ class RedisBinding(Binding):
         self.lease = math.inf if options.visibility is None else max(0.001, options.visibility - 1.0)
 
     def backlog(self, queue: str) -> int:
-        """Count ready messages, delayed ones that are due, and lapsed claims; release idle ones first."""
+        """Ready messages, delayed ones that are due, and lapsed claims; one round trip."""
         return self.layout.backlog(queue)
-
-    def advice(self, queue: str) -> str:
-        """Another prefix, as Laravel's connection or PhpRedis may set one."""
-        laravel = isinstance(self.layout, LaravelLayout)
-        return prefixes.advice(self._client, self.layout.ready(queue), queue, laravel=laravel)
 
     def oldest(self, queue: str) -> float | None:
         """`meta.created_at` of the head of the ready list, by its producer's clock."""
@@ -64,7 +58,7 @@ class RedisBinding(Binding):
         return created_at[0] / 1_000_000 if created_at and created_at[0] is not None else None
 
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
-        """Claim by scripts that first release lapsed claims and move delayed messages that are due."""
+        """By scripts that first give back lapsed claims and move delayed messages that are due."""
         batches: list[pa.RecordBatch] = []
         while messages > 0 and max_bytes > 0:
             asked = min(messages, SCRIPT_MESSAGES)
@@ -77,7 +71,7 @@ class RedisBinding(Binding):
         return pa.concat_batches(batches) if batches else empty_deliveries()
 
     def _claim(self, queue: str, messages: int, max_bytes: int, least: int) -> pa.RecordBatch:
-        """Claim by one script, without what it took beyond the bytes."""
+        """By one script, without what it took beyond the bytes."""
         batch = self.layout.claim(queue, messages, max_bytes, least)
         if total_bytes(batch) <= max_bytes:
             return batch
@@ -87,7 +81,7 @@ class RedisBinding(Binding):
         return batch.slice(0, kept)
 
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
-        """Return true where the claim (Laravel: the reserved member) still had the message."""
+        """True where the claim (Laravel: the reserved member) still had the message."""
         return self.layout.acknowledge(queue, deliveries)
 
     def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
@@ -103,32 +97,26 @@ class RedisBinding(Binding):
             )
         return self.layout.recover(queue)
 
-    def unowned(self, queue: str) -> int:
-        """Messages in flight that have no deadline."""
-        return self.layout.unowned(queue) if isinstance(self.layout, DefaultLayout) else 0
-
     def check_queue(self, queue: str) -> None:
-        """Refuse a name that is a key of ours, or whose keys lie in several slots of a cluster."""
-        super().check_queue(queue)
+        """In a cluster, the keys of a queue must be in one slot: its name needs a hash tag."""
         self.layout.check(queue)
-        if self.layout.is_own(queue):
-            raise self.refused_name(queue, "this key holds something else")
 
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
-        """Publish by one transaction or script where there is a key, else by commands of bounded size."""
+        """By one transaction or script where there is a key, else by several commands of bounded size."""
+        self.check_queue(queue)
         if idempotency_key is not None:
             return self.layout.publish(queue, messages, idempotency_key)
         return sum(self.layout.publish(queue, part, None) for part in parts(messages))
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
-        """Yield the ready list from head to tail; what others take or add meanwhile shifts it under us."""
+        """The ready list from head to tail; what others take or add meanwhile shifts it under us."""
         seen = 0
         while stored := self.layout.peek(queue, seen):
             yield self.layout.received(stored)
             seen += len(stored)
 
     def now(self) -> float:
-        """Return the time of the server's clock."""
+        """By the server's clock."""
         return self._client.now()
 
     def skew(self) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from redis import exceptions
 
-from babelqueue_spark.bindings.advice import Advice, denied, failed, forbidden, full, unreachable
+from babelqueue_spark.bindings.advice import Advice, denied, failed, full, unreachable
 from babelqueue_spark.bindings.clocks import ServerClock
 from babelqueue_spark.bindings.redis.options import RedisOptions
 from babelqueue_spark.bindings.redis.topologies import (
@@ -29,8 +29,6 @@ FAILOVER_SECONDS = 60.0
 """How long a new primary is waited for. Sentinels give an old one up after 30 s, clusters after 15 s."""
 
 _POLL_SECONDS = 0.2
-_SCANS = 100
-_KEYS_A_SCAN = 1_000
 
 _SCRIPTS = {
     "browse": ("common", "browse"),
@@ -57,7 +55,7 @@ _ADVICE: tuple[tuple[type[Exception] | None, str, Advice], ...] = (
         "NOAUTH|WRONGPASS",
         denied("it refused the login: check user and password"),
     ),
-    (exceptions.NoPermissionError, "NOPERM", forbidden("this user may not do that: extend its ACL")),
+    (exceptions.NoPermissionError, "NOPERM", denied("this user may not do that: extend its ACL")),
     (exceptions.ReadOnlyError, "READONLY", failed("it is a read-only replica: use the URL of the primary")),
     (exceptions.OutOfMemoryError, "OOM", full("it is out of memory: raise maxmemory, or drain its queues")),
     (exceptions.BusyLoadingError, "LOADING", unreachable("it is still loading its data: retry later")),
@@ -113,11 +111,6 @@ _ADVICE: tuple[tuple[type[Exception] | None, str, Advice], ...] = (
         "closed by server|reset by peer|Broken pipe|UNEXPECTED_EOF",
         unreachable("the connection was lost: look for a restart, or for what ends connections in between"),
     ),
-    (
-        None,
-        "Timeout connecting",
-        unreachable("it did not answer while connecting: check host, port, and whether that port has TLS"),
-    ),
     (exceptions.TimeoutError, "", unreachable("it did not answer in time: raise redis.socket_timeout")),
     (exceptions.ConnectionError, "", unreachable("it cannot be reached: check host, port and TLS")),
 )
@@ -152,7 +145,7 @@ class RedisClient:
         self._deployment: Deployment | None = None
 
     def run(self, script: str, keys: Sequence[str], args: Sequence[Any], *, repeatable: bool = False) -> Any:
-        """Return the answer of a script; a `repeatable` one may be run again where no answer came."""
+        """The answer of a script; a `repeatable` one may be run again where no answer came."""
         source = _source(script)
         digest = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
 
@@ -167,29 +160,13 @@ class RedisClient:
         return self._answer(ask, keys[0], repeatable)
 
     def ask(self, *commands: Sequence[Any]) -> list[Any]:
-        """Return the answers of several commands that may be repeated, in one round trip (to each node)."""
+        """The answers of several commands that may be repeated, in one round trip (to each node)."""
 
         def ask(redis: Deployment) -> list[Any]:
             pipeline = redis.client.pipeline(transaction=False)
             for command in commands:
                 pipeline.execute_command(*command)
             return list(pipeline.execute())
-
-        return list(self._answer(ask, None, repeatable=True))
-
-    def lists(self, pattern: str) -> list[bytes]:
-        """Names of lists that match, among the first keys of the server; none in a cluster."""
-        if self._options.topology == "cluster":
-            return []
-
-        def ask(redis: Deployment) -> list[bytes]:
-            cursor, found = 0, []
-            for _ in range(_SCANS):
-                cursor, keys = redis.client.scan(cursor, match=pattern, count=_KEYS_A_SCAN, _type="list")
-                found += keys
-                if not cursor:
-                    break
-            return found
 
         return list(self._answer(ask, None, repeatable=True))
 
@@ -263,7 +240,7 @@ class RedisClient:
         return self._deployment
 
     def _fails_over(self, error: Exception) -> bool:
-        """Return whether it may be that a replica becomes the primary."""
+        """Whether it may be that a replica becomes the primary."""
         if self._options.topology == "single" or isinstance(error, _NO_FAILOVER):
             return False
         return isinstance(error, _FAILOVER) or "slots are not covered" in str(error).lower()

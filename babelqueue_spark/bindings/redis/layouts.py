@@ -33,9 +33,6 @@ from babelqueue_spark.errors import OptionError
 _HASH_TAG = re.compile(r"[^{]*\{[^}]+\}", re.DOTALL)
 """The slot of a key is that of what its first braces hold."""
 
-IDEMPOTENCY_PREFIX = "babelqueue-spark:"
-_PREFIXES = (IDEMPOTENCY_PREFIX, "bq:idemp:")
-"""Of keys of idempotency stores: the worker's and InitPHP's."""
 KEY_SECONDS = 7 * 24 * 3600
 MIGRATION_LIMIT = 10_000
 
@@ -48,8 +45,6 @@ class Layout(ABC):
     """Keys, scripts and stored forms of one layout."""
 
     headers: bool
-    own_keys: re.Pattern[str]
-    """What the layout itself, or an idempotency store, stores: names of no queues."""
     migration_limit = MIGRATION_LIMIT
 
     def __init__(self, client: RedisClient, options: RedisOptions) -> None:
@@ -58,11 +53,11 @@ class Layout(ABC):
 
     @abstractmethod
     def ready(self, queue: str) -> str:
-        """Return the list from which messages are claimed."""
+        """The list from which messages are claimed."""
 
     @abstractmethod
     def claims(self, queue: str) -> str:
-        """Return the sorted set of our claims, by the second in which they lapse."""
+        """The sorted set of our claims, by the second in which they lapse."""
 
     @abstractmethod
     def backlog(self, queue: str) -> int:
@@ -86,11 +81,7 @@ class Layout(ABC):
 
     @abstractmethod
     def identities(self, claimed: pa.RecordBatch) -> list[str]:
-        """Return a name for each message that its redelivery shares."""
-
-    def is_own(self, queue: str) -> bool:
-        """Return whether the name is that of a key with something else than a queue."""
-        return self.own_keys.search(queue) is not None or self.ready(queue).startswith(_PREFIXES)
+        """A name for each message that its redelivery shares."""
 
     def check(self, queue: str) -> None:
         """Raise `OptionError` where the keys of this queue would be in several slots of a cluster."""
@@ -103,7 +94,7 @@ class Layout(ABC):
         )
 
     def delayed(self, queue: str) -> str:
-        """Return the sorted set of delayed messages, by the second in which they are due."""
+        """The sorted set of delayed messages, by the second in which they are due."""
         return f"{self.ready(queue)}:delayed"
 
     def acknowledge(self, queue: str, claimed: pa.RecordBatch) -> pa.BooleanArray:
@@ -112,14 +103,14 @@ class Layout(ABC):
         return pa.concat_arrays([pa.array([], pa.bool_()), *masks])
 
     def peek(self, queue: str, offset: int) -> list[bytes]:
-        """Yield stored elements of the ready list, which stay there."""
+        """Stored elements of the ready list, which stay there."""
         stored: list[bytes] = self._client.run(
             "browse", [self.ready(queue)], [offset, SCRIPT_MESSAGES, SCRIPT_BYTES], repeatable=True
         )
         return stored
 
     def head(self, queue: str) -> pa.RecordBatch:
-        """Return the first message of the ready list, which stays there; none where it is empty."""
+        """The first message of the ready list, which stays there; none where it is empty."""
         [stored] = self._client.ask(("LRANGE", self.ready(queue), 0, 0))
         return self.received(stored)
 
@@ -130,7 +121,7 @@ class Layout(ABC):
         return [] if idempotency_key is None else [f"{self.ready(queue)}:published:{idempotency_key}"]
 
     def _publication(self, stored: list[bytes], messages: pa.RecordBatch) -> list[Any]:
-        """Return how many are delayed, their seconds and values, then the other values."""
+        """How many are delayed, their seconds and values, then the other values."""
         delays = messages.column("delay").fill_null(0).to_numpy(zero_copy_only=False)
         late = np.flatnonzero(delays > 0)
         if not len(late):
@@ -143,20 +134,17 @@ class DefaultLayout(Layout):
     """As the SDKs, but for our claims: a list `<queue>:processing:<token>` each, and one deadline."""
 
     headers = True
-    own_keys = re.compile(
-        r":(delayed|processing(:(deadlines|claims|seen|looked|[0-9a-f]{32}))?|published:[0-9a-f]{32})\Z"
-    )
 
     def ready(self, queue: str) -> str:
-        """Return the queue's name itself."""
+        """The queue's name itself."""
         return queue
 
     def processing(self, queue: str) -> str:
-        """Return the list of messages that other clients have in flight."""
+        """The list of messages that other clients have in flight."""
         return f"{queue}:processing"
 
     def deadlines(self, queue: str) -> str:
-        """Return the sorted set of the SDK's claims; members are `<32 characters>:<stored element>`."""
+        """The sorted set of the SDK's claims; members are `<32 characters>:<stored element>`."""
         return f"{self.processing(queue)}:deadlines"
 
     def claims(self, queue: str) -> str:
@@ -164,18 +152,18 @@ class DefaultLayout(Layout):
         return f"{self.processing(queue)}:claims"
 
     def claimed(self, queue: str, token: str) -> str:
-        """Return the list of the messages of one of our claims."""
+        """The list of the messages of one of our claims."""
         return f"{self.processing(queue)}:{token}"
 
     def backlog(self, queue: str) -> int:
         """Messages that are ready, due or lapsed; of a lapsed claim also what was settled in its midst."""
-        self._reclaim(queue)
         keys = [self.ready(queue), self.delayed(queue), *self._in_flight(queue)]
         return int(self._client.run("default_backlog", keys, [], repeatable=True))
 
     def claim(self, queue: str, messages: int, max_bytes: int, least: int) -> pa.RecordBatch:
         """Deliveries whose receipts are token and index; more than `max_bytes` where they were misjudged."""
-        self._reclaim(queue)
+        if self._options.reclaim_idle is not None:
+            self.reclaim(queue, self._options.reclaim_idle)
         token = secrets.token_bytes(TOKEN_BYTES)
         keys = [self.ready(queue), self.delayed(queue), *self._in_flight(queue)]
         claimed = self.claimed(queue, token.hex())
@@ -216,9 +204,9 @@ class DefaultLayout(Layout):
         )
 
     def recover(self, queue: str) -> int:
-        """Return lapsed claims, ours and the SDK's, and idle messages to the queue; how many."""
+        """Return lapsed claims to the queue, ours and the SDK's; how many messages."""
         keys = [self.ready(queue), *self._in_flight(queue)]
-        recovered, left = self._reclaim(queue), True
+        recovered, left = 0, True
         while left:
             moved, left = self._client.run("default_recover", keys, [self.migration_limit])
             recovered += moved
@@ -257,7 +245,7 @@ class DefaultLayout(Layout):
         return self._client.append(self.ready(queue), stored)
 
     def identities(self, claimed: pa.RecordBatch) -> list[str]:
-        """Return a digest of the stored element."""
+        """A digest of the stored element."""
         pairs = zip(_values(claimed.column("body")), claimed.column("receipt").to_pylist(), strict=True)
         return [identity(body, receipt or b"") for body, receipt in pairs]
 
@@ -268,25 +256,25 @@ class DefaultLayout(Layout):
         )
         return max(0, int(in_flight) - int(claimed))
 
-    def _reclaim(self, queue: str) -> int:
-        """Release messages in flight that were seen without a deadline for `reclaim_idle` seconds."""
-        idle = self._options.reclaim_idle
-        if idle is None:
-            return 0
+    def reclaim(self, queue: str, idle: float) -> int:
+        """Give back messages in flight that have been seen without a deadline for `idle` seconds."""
         processing = self.processing(queue)
-        keys = [queue, processing, self.deadlines(queue), f"{processing}:seen", f"{processing}:looked"]
-        args = [idle, max(1, math.floor(idle / 10))]
-        return int(self._client.run("default_reclaim", keys, args, repeatable=True))
+        return int(
+            self._client.run(
+                "default_reclaim",
+                [queue, processing, self.deadlines(queue), f"{processing}:seen", f"{processing}:looked"],
+                [idle, max(1, math.floor(idle / 10))],
+            )
+        )
 
 
 class LaravelLayout(Layout):
     """As Laravel: list `<prefix><queue>`, sorted sets `:reserved` and `:delayed`, list `:notify`."""
 
     headers = False
-    own_keys = re.compile(r":(delayed|reserved|notify|published:[0-9a-f]{32})\Z")
 
     def ready(self, queue: str) -> str:
-        """Return the queue's name behind the prefix."""
+        """The queue's name behind the prefix."""
         return self._options.prefix + queue
 
     def claims(self, queue: str) -> str:
@@ -319,7 +307,7 @@ class LaravelLayout(Layout):
         return deliveries(len(stored), body=stored, receipt=receipts)
 
     def settle(self, queue: str, claimed: pa.RecordBatch, *, give_back: bool) -> pa.BooleanArray:
-        """Acknowledge by reserved member."""
+        """By reserved member."""
         bodies, receipts = claimed.column("body"), claimed.column("receipt")
         members = pc.if_else(pc.equal(pc.binary_length(receipts), 0), bodies, receipts)
         keys, args = [self.claims(queue)], [len(members), *_values(members)]
@@ -345,7 +333,7 @@ class LaravelLayout(Layout):
         )
 
     def identities(self, claimed: pa.RecordBatch) -> list[str]:
-        """Return a digest of what cjson keeps of the body, without `attempts`; a lapsed claim keeps it."""
+        """A digest of what cjson keeps of the body, without `attempts`: so a lapsed claim comes back."""
         return [digest(_canonical(body)) for body in _values(claimed.column("body"))]
 
     @property
@@ -373,7 +361,7 @@ def _by_form(
     settle: Callable[[pa.RecordBatch], pa.BooleanArray],
     settle_former: Callable[[pa.RecordBatch], pa.BooleanArray],
 ) -> pa.BooleanArray:
-    """Join the answers of two functions: for rows with receipts of claims, and with the SDK's."""
+    """The answers of two functions, for the rows with receipts of ours and those of the former layout."""
     ours = are_ours(claimed.column("receipt"))
     if ours.true_count == len(ours):
         return settle(claimed)
@@ -401,7 +389,7 @@ def _mask(digits: bytes) -> pa.BooleanArray:
 
 
 def _canonical(body: bytes) -> bytes:
-    """Return what a body shares with its copy that cjson wrote: `%.14g`, `{}` for `[]`, sorted keys."""
+    """What a body shares with its copy rewritten by cjson: `%.14g`, `{}` for `[]`, any order of keys."""
 
     def number(text: str) -> str:
         return f"{float(text):.14g}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 import uuid
 from collections import defaultdict
@@ -44,9 +43,6 @@ _SHORTEST_LOCK = 1.0
 """Seconds that a lock is thought to last where our clock is so wrong that it seems to have lapsed."""
 _UNMEASURED = 1_024
 """Bytes that the client adds to a batch after it has measured it: the ids of its first message."""
-
-_NAME = re.compile(r"[\w.-]+(?:/[\w.-]+)*(?:/\$(?:transfer/\$)?deadletterqueue)?", re.IGNORECASE)
-_SUBSCRIPTION = "/subscriptions/"
 
 
 @dataclass
@@ -118,22 +114,8 @@ class ServiceBusBinding(Binding):
         since = ready[0].enqueued_time_utc if ready else None
         return None if since is None else since.timestamp()
 
-    def check_queue(self, queue: str) -> None:
-        super().check_queue(queue)
-        if not _NAME.fullmatch(queue):
-            raise self.refused_name(
-                queue, "it has letters, digits, '.', '-', '_' and '/', and may end with '/$DeadLetterQueue'"
-            )
-
-    def check_target(self, queue: str) -> None:
-        super().check_target(queue)
-        if is_dead_letter_queue(queue) or _SUBSCRIPTION in queue.casefold():
-            raise self.refused_name(
-                queue, "Service Bus itself puts messages there: write to a queue of your own, or the topic"
-            )
-
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
-        """Claim by a link with credit for what is wanted, which is taken back at the end.
+        """By a link with credit for what is wanted, which is taken back at the end.
 
         It ends before locks lapse, and what lapsed nevertheless and came again is claimed once. An error ends
         the claim with what was taken before it, and shows itself again in the next one.
@@ -156,16 +138,20 @@ class ServiceBusBinding(Binding):
         return self._kept(queue, received(latest, by_session=self._options.sessions), max_bytes)
 
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
-        """Return true where Service Bus confirmed it, also after the claim's connection ended."""
+        """True where Service Bus confirmed it; by lock token, whatever became of the claim's connection."""
         return pa.array(self._settle(queue, deliveries, _COMPLETED), pa.bool_())
 
     def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
-        """Release by abandoning; Service Bus counts the delivery all the same."""
+        """By abandoning; Service Bus goes on counting the delivery."""
         self._settle(queue, deliveries, _ABANDONED)
 
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
-        """Publish by batches as large as the namespace takes, one after the other, each of one key."""
+        """By batches as large as the namespace takes, one after the other, each of one key."""
         del idempotency_key
+        if is_dead_letter_queue(queue):
+            raise self._links.error(
+                "Service Bus itself puts messages there, and takes none: write to a queue of your own", queue
+            )
         made = self._entries(queue, messages)
         with self._links.explained(queue):
             for batch in self._batches(made, queue):
@@ -173,7 +159,7 @@ class ServiceBusBinding(Binding):
         return len(made)
 
     def too_large(self, queue: str, messages: pa.RecordBatch) -> list[int]:
-        """Return those that do not fit into a batch of their own."""
+        """Those that do not fit into a batch of their own."""
         made = self._entries(queue, messages)
         with self._links.explained(queue):
             sender, limit = self._links.sender(queue), self._limit(queue)
@@ -182,7 +168,7 @@ class ServiceBusBinding(Binding):
             ]
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
-        """Browse by peek, without what this binding holds."""
+        """By peek; without what this binding holds."""
         first = 1
         while True:
             with self._links.explained(queue):
@@ -205,16 +191,16 @@ class ServiceBusBinding(Binding):
         """`<queue>.dlq`, or `<queue>.failed`; of a subscription or a sub-queue that of the topic or queue."""
         owner = queue.partition("/$")[0]
         lowered = owner.casefold()
-        if _SUBSCRIPTION in lowered:
-            owner = owner[: lowered.index(_SUBSCRIPTION)] + "." + owner[lowered.rindex("/") + 1 :]
+        if "/subscriptions/" in lowered:
+            owner = owner[: lowered.index("/subscriptions/")] + "." + owner[lowered.rindex("/") + 1 :]
         return f"{owner}.dlq" if style == "babelqueue" else f"{owner}.failed"
 
     def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:
-        """Return the larger of the body's count and the deliveries before this one."""
+        """The larger of the body's count and the deliveries before this one."""
         return counted_attempts(body_attempts, deliveries.column("count"))
 
     def duplicate_window(self, queue: str) -> float:
-        """Return the option's value: only a manager of the namespace could ask for it."""
+        """As the option says: only who may manage the namespace could ask it."""
         del queue
         return self._options.duplicate_window
 
@@ -239,7 +225,7 @@ class ServiceBusBinding(Binding):
             self._end(queue, session)
 
     def _next_session(self, queue: str) -> _Session | None:
-        """Return a session that is free and has messages; none while we have as many as we may."""
+        """A session that is free and has messages; none while we have as many as we may."""
         link = self._links.next_session(queue) if len(self._sessions) < _MOST_SESSIONS else None
         if link is None:
             return None
@@ -278,7 +264,7 @@ class ServiceBusBinding(Binding):
             self.lease = min(self.lease or math.inf, max(_SHORTEST_LOCK, left))
 
     def _kept(self, queue: str, claimed: pa.RecordBatch, max_bytes: int) -> pa.RecordBatch:
-        """Return what the bound of bytes allows; the rest is released, or lapses where that fails."""
+        """What the bound of bytes allows; the rest is given back, or lapses where that fails."""
         columns = (claimed.column(name).to_pylist() for name in ("id", "count"))
         self._held[queue].update(zip(*columns, strict=True))
         kept = fitting(pc.binary_length(claimed.column("body")).to_pylist(), max_bytes)
@@ -314,7 +300,7 @@ class ServiceBusBinding(Binding):
                 self._end(queue, held)
 
     def _batches(self, made: Iterable[LabelledMessage], queue: str) -> list[ServiceBusMessageBatch]:
-        """Return the messages by key, in as few batches as their size allows, before the first is sent."""
+        """The messages by key, in as few batches as their size allows; made before the first is sent."""
         by_key: dict[str | None, list[LabelledMessage]] = defaultdict(list)
         for entry in made:
             by_key[entry.message.session_id].append(entry)
@@ -349,7 +335,7 @@ class ServiceBusBinding(Binding):
     def _ready(
         self, queue: str, page: Iterable[ServiceBusReceivedMessage]
     ) -> list[ServiceBusReceivedMessage]:
-        """Return those of the peeked messages that are active, and not held by us."""
+        """Those of the peeked messages that are active, and not held by us."""
         held = self._held[queue]
         return [
             message
@@ -360,7 +346,7 @@ class ServiceBusBinding(Binding):
 
 
 def _beyond(link: Link, first: int) -> int:
-    """Return how many sequence numbers there are from `first` to the last message; found by halving."""
+    """How many sequence numbers there are from `first` to the last message; found by halving."""
     last, step = first - 1, _FIRST_STEP
     while found := link.peek(last + step, 1):
         last, step = _sequence(found[0]), step * 2
@@ -380,7 +366,7 @@ def _sequence(message: ServiceBusReceivedMessage) -> int:
 
 
 def _added(batch: ServiceBusMessageBatch, entry: LabelledMessage) -> bool:
-    """Return whether the message still fits into the batch, which then has it."""
+    """Whether the message still fits into the batch, which then has it."""
     try:
         batch.add_message(entry.message)
     except MessageSizeExceededError:

@@ -27,16 +27,7 @@ from azure.servicebus._common import constants, mgmt_handlers
 from azure.servicebus._pyamqp.error import AMQPException, AuthenticationException
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
-from babelqueue_spark.bindings.advice import (
-    Advice,
-    denied,
-    failed,
-    forbidden,
-    full,
-    not_found,
-    too_large,
-    unreachable,
-)
+from babelqueue_spark.bindings.advice import Advice, denied, failed, full, not_found, too_large, unreachable
 from babelqueue_spark.bindings.servicebus.options import ServiceBusOptions
 from babelqueue_spark.bindings.servicebus.transport import bounded
 from babelqueue_spark.errors import BrokerError
@@ -56,7 +47,7 @@ _ADVICE: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Advi
     ),
     (
         exceptions.ServiceBusAuthorizationError,
-        forbidden("these credentials may not do that: allow Listen to read and Send to write"),
+        denied("these credentials may not do that: allow Listen to read and Send to write"),
     ),
     (exceptions.ServiceBusQuotaExceededError, full("it is full, or has too many connections: read from it")),
     (
@@ -104,7 +95,7 @@ class Link:
         return found
 
     def drain(self) -> None:
-        """Release what came but was not received, uncounted, and let nothing more come."""
+        """Give back what came but was not received, uncounted, and let nothing more come."""
         self._handler._amqp_transport.drain_and_release_messages(self._handler._handler)
 
     def peek(self, first: int, count: int) -> list[ServiceBusReceivedMessage]:
@@ -123,7 +114,7 @@ class Link:
         """Complete or abandon by lock token; true where the service says that it did.
 
         It takes many tokens at once, and does not say which of them it refused. So the halves of a refused
-        group are retried; when both are refused, all of it is false, though some may have been settled.
+        group are tried again; when both are refused, all of it is false, though some may have been settled.
         """
         settled: list[bool] = []
         for first in range(0, len(tokens), _GROUP):
@@ -180,7 +171,7 @@ class ServiceBusLinks:
         self._senders: dict[str, ServiceBusSender] = {}
 
     def receiver(self, queue: str) -> Link:
-        """Return a link that takes messages; it has no credit until it is asked for some."""
+        """A link that takes messages; it has no credit until it is asked for some."""
         if queue not in self._receivers:
             receiver = self._connected().get_queue_receiver(
                 queue, prefetch_count=self._options.prefetch, keep_alive=0
@@ -190,7 +181,7 @@ class ServiceBusLinks:
         return self._receivers[queue]
 
     def next_session(self, queue: str) -> Link | None:
-        """Open a link to a session that has messages and is nobody else's; None where there is none."""
+        """A link to a session that has messages and is nobody else's, or None after a while without one."""
         receiver = self._connected().get_queue_receiver(
             queue,
             session_id=NEXT_AVAILABLE_SESSION,
@@ -213,7 +204,7 @@ class ServiceBusLinks:
         return Link(receiver, self._options.patience, str(receiver.session.session_id))
 
     def manager(self, queue: str) -> Link:
-        """Return a link that can peek and settle: the receiver's where there is one."""
+        """A link that can peek and settle: the receiver where there is one, else one without a receiver."""
         if queue in self._receivers:
             return self._receivers[queue]
         if queue not in self._managers:
@@ -225,7 +216,7 @@ class ServiceBusLinks:
         return self._managers[queue]
 
     def sender(self, queue: str) -> ServiceBusSender:
-        """Return what sends to a queue or topic, connected."""
+        """What sends to a queue or topic, connected."""
         if queue not in self._senders:
             sender = self._connected().get_queue_sender(
                 queue, keep_alive=0, socket_timeout=self._options.longest_read
@@ -239,13 +230,13 @@ class ServiceBusLinks:
         self.sender(queue).send_messages(batch, timeout=self._options.patience)
 
     def error(self, text: str, queue: str = "", kind: type[BrokerError] = BrokerError) -> BrokerError:
-        """Return an error that names the broker and the queue."""
+        """An error that names the broker and the queue."""
         named = f"queue '{queue}': " if queue else ""
         return kind(f"Service Bus at {self._options.namespace}: {named}{text}")
 
     @contextmanager
     def explained(self, queue: str) -> Iterator[None]:
-        """Close the connections to the queue where the block fails, and raise a `BrokerError`."""
+        """What fails within closes the connections to the queue, and becomes a `BrokerError`."""
         try:
             with bounded(self._options.handshake):
                 yield
@@ -294,7 +285,7 @@ class ServiceBusLinks:
 
 
 def is_dead_letter_queue(queue: str) -> bool:
-    """Return whether this is the sub-queue where Service Bus itself puts dead letters."""
+    """Whether this is the sub-queue where Service Bus itself puts dead letters."""
     return queue.casefold().endswith(_DEAD_LETTERS)
 
 

@@ -13,13 +13,14 @@ import pyarrow.compute as pc
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpMessageBodyType
 
-from babelqueue_spark.bindings.batches import deliveries, envelopes_of, milliseconds
+from babelqueue_spark.bindings.batches import deliveries, envelopes_of
 from babelqueue_spark.bindings.headers import VERSION, is_whole_number
-from babelqueue_spark.envelope.columns import TIMESTAMP, is_blank
+from babelqueue_spark.envelope.columns import is_blank
 
 LONGEST_ID = 128
 """Characters of a message id, and of a session id."""
 
+_MILLISECONDS = pa.timestamp("ms", tz="UTC")
 _LARGEST_INT = 1 << 31
 _TOKEN = 16
 
@@ -50,7 +51,7 @@ class _Projection:
 
 
 def entries(messages: pa.RecordBatch, session: str | None) -> list[LabelledMessage]:
-    """Return an entry for each message; `UnsendableError` for the first that cannot be sent.
+    """An entry for each message; `UnsendableError` for the first that cannot be sent.
 
     `session` is that of messages without a key, where all need one.
     """
@@ -86,7 +87,6 @@ def received(messages: Sequence[ServiceBusReceivedMessage], *, by_session: bool)
     A session that ends gives its messages back uncounted: with sessions, 1 need not be the first delivery.
     """
     counts = [(message.delivery_count or 0) + 1 for message in messages]
-    enqueued = pa.array([message.enqueued_time_utc for message in messages], TIMESTAMP)
     return deliveries(
         len(messages),
         body=[body(message) for message in messages],
@@ -94,19 +94,19 @@ def received(messages: Sequence[ServiceBusReceivedMessage], *, by_session: bool)
         id=[str(message.sequence_number) for message in messages],
         count=counts,
         redelivered=[True if count > 1 else None if by_session else False for count in counts],
-        enqueued_at=milliseconds(enqueued).to_pylist(),
+        enqueued_at=[message.enqueued_time_utc for message in messages],
         key=[message.session_id for message in messages],
         receipt=[_receipt(message) for message in messages],
     )
 
 
 def claim_of(receipt: bytes) -> tuple[uuid.UUID, str]:
-    """Return the lock token of a receipt, and its session, which is empty without one."""
+    """The lock token of a receipt, and its session, which is empty without one."""
     return uuid.UUID(bytes=receipt[:_TOKEN]), receipt[_TOKEN:].decode()
 
 
 def body(message: ServiceBusReceivedMessage) -> bytes:
-    """Return the body of a received message: its data as it is, or the text of a value."""
+    """The body of a received message: its data as it is, or the text of a value."""
     if message.body_type == AmqpMessageBodyType.DATA:
         return b"".join(message.body)
     content = message.body
@@ -115,7 +115,7 @@ def body(message: ServiceBusReceivedMessage) -> bytes:
 
 def _projections(envelopes: pa.RecordBatch) -> Iterator[_Projection]:
     meta = envelopes.column("meta")
-    created_at = milliseconds(pc.struct_field(meta, "created_at"))
+    created_at = pc.struct_field(meta, "created_at").cast(_MILLISECONDS, safe=False).cast(pa.int64())
     columns = (
         envelopes.column("job"),
         envelopes.column("trace_id"),
@@ -138,7 +138,7 @@ def _message_id(shown: _Projection) -> str | None:
 def _properties(
     shown: _Projection, headers: Sequence[tuple[str, str | None]]
 ) -> dict[str | bytes, Any] | None:
-    """Return the contract's three fields as native types, and the headers."""
+    """The three of the contract, as native types, and the headers; the contract wins, but for the version."""
     properties: dict[str | bytes, Any] = {name: value for name, value in headers if value is not None}
     given = str(properties.get(VERSION) or "")
     if not is_blank(given):
@@ -153,7 +153,7 @@ def _properties(
 
 
 def _integer(value: int) -> Any:
-    """Return a value as the client takes it: it takes an int for 32 bits, unless its type is named."""
+    """As the client takes it: an int is 32 bits wide to it, and a wider one has to be called so."""
     return value if -_LARGEST_INT <= value < _LARGEST_INT else {"TYPE": "LONG", "VALUE": value}
 
 

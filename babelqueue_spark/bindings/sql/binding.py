@@ -18,6 +18,7 @@ from sqlalchemy import (
     String,
     Table,
     Update,
+    and_,
     case,
     cast,
     delete,
@@ -30,25 +31,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from babelqueue_spark.bindings.batches import (
-    deliveries,
-    empty_deliveries,
-    envelopes_of,
-    fitting,
-    milliseconds,
-)
+from babelqueue_spark.bindings.batches import deliveries, empty_deliveries, envelopes_of, fitting
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
-from babelqueue_spark.bindings.sql import times, zones
+from babelqueue_spark.bindings.sql import times
 from babelqueue_spark.bindings.sql.client import SqlClient
 from babelqueue_spark.bindings.sql.options import SqlOptions
-from babelqueue_spark.bindings.sql.outbox import ERROR_LENGTH, OutboxTables, Pending
-from babelqueue_spark.bindings.sql.tables import (
-    LONGEST_QUEUE,
-    REASON_LENGTH,
-    TRACE_LENGTH,
-    URN_LENGTH,
-    Tables,
-)
+from babelqueue_spark.bindings.sql.outbox import ERROR_LENGTH, OutboxTables
+from babelqueue_spark.bindings.sql.tables import REASON_LENGTH, TRACE_LENGTH, URN_LENGTH, Tables
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.errors import BrokerError, BrokerUnreachableError, MessageTooLargeError
 
@@ -105,11 +94,6 @@ class SqlBinding(Binding):
             ready = (*self._named(table, queue), *self._ready(queue, now))
             return connection.execute(select(func.count()).select_from(table).where(*ready)).scalar_one()
 
-    def advice(self, queue: str) -> str:
-        """Another time zone, which PHP may have."""
-        table = self._table(queue)
-        return zones.advice(self._client, table, self._named(table, queue), self._zone)
-
     def oldest(self, queue: str) -> float | None:
         """When the row that is claimed next was due; of failed rows and of an outbox, when it was written."""
         table = self._table(queue)
@@ -124,7 +108,7 @@ class SqlBinding(Binding):
         return found[0].value / 1_000_000 if len(found) and found[0].is_valid else None
 
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
-        """Claim by setting `reserved_at`, in the order of the reserve index: when due, then as published."""
+        """By setting `reserved_at`, in the order of the reserve index: when due, then as published."""
         if _is_failed(queue):
             raise BrokerError(
                 f"{self._client.address}: queue '{queue}' is in the failed table, which has no reservation "
@@ -139,38 +123,25 @@ class SqlBinding(Binding):
         return self._settle(self._tables.jobs, deliveries, lambda _: self._tables.acknowledged())
 
     def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
-        """Release by clearing `reserved_at`, so that the messages have their former places in the queue."""
+        """By clearing `reserved_at`, so that the messages have their former places in the queue."""
         if not _is_failed(queue):
             self._settle(self._tables.jobs, deliveries, lambda jobs: update(jobs).values(reserved_at=None))
 
+    def is_outbox(self) -> bool:
+        """Whether its rows are marked as published, and stay."""
+        return isinstance(self._tables, OutboxTables)
+
     def pending_queues(self) -> list[str]:
-        """Return the queues that rows of an outbox wait for."""
+        """The queues that rows of an outbox wait for."""
         jobs = self._tables.jobs
         with self._client.reading() as connection:
             waiting = select(jobs.c.queue).where(*self._tables.due("")).distinct().order_by(jobs.c.queue)
             return list(connection.scalars(waiting))
 
     def has_untried(self, queue: str) -> bool:
-        """Return whether rows of an outbox wait that nobody has tried to publish."""
+        """Whether rows of an outbox wait that nobody has tried to publish."""
         with self._client.reading() as connection:
-            return self._pending(queue).has_untried(connection)
-
-    def claim_of(self, deliveries: pa.RecordBatch) -> tuple[str, bool]:
-        """Return the random name of a claim of an outbox's rows, and whether they go one by one.
-
-        Rows that are claimed together again keep both.
-        """
-        jobs = self._tables.jobs
-        first = select(jobs.c.claim, jobs.c.singly).where(
-            jobs.c.id == int(deliveries.column("id")[0].as_py())
-        )
-        with self._client.reading() as connection:
-            name, singly = connection.execute(first).one()
-        return name, bool(singly)
-
-    def note_singly(self, deliveries: pa.RecordBatch) -> None:
-        """Note that claimed rows of an outbox are published one by one."""
-        self._settle(self._tables.jobs, deliveries, lambda jobs: update(jobs).values(singly=1))
+            return connection.execute(self._first(queue, *self._untried())).first() is not None
 
     def mark_failed(self, deliveries: pa.RecordBatch, error: str, *, together: bool) -> None:
         """Count an attempt at claimed rows of an outbox, and store why it failed; they stay pending.
@@ -186,7 +157,7 @@ class SqlBinding(Binding):
         self._settle(jobs, deliveries, lambda table: update(table).values(values))
 
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
-        """Publish in one transaction; `urn`, `trace_id` and `attempts` mirror the body, however bad it is."""
+        """In one transaction; `urn`, `trace_id` and `attempts` mirror the body, however bad it is."""
         if refused := self._larger_than(self._client.longest_statement(), messages):
             raise self._too_large(refused, messages)
         rows = list(
@@ -228,7 +199,7 @@ class SqlBinding(Binding):
         )
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
-        """Browse by id, up to the newest row at the start; receipts only for the failed table."""
+        """By id, up to the newest row at the start; receipts only for the failed table."""
         table, seen = self._table(queue), 0
         with self._client.reading() as connection:
             newest = connection.scalar(select(func.max(table.c.id))) or 0
@@ -237,7 +208,7 @@ class SqlBinding(Binding):
             yield self._received(rows, [f" {row[0]}".encode() for row in rows] if _is_failed(queue) else None)
 
     def now(self) -> float:
-        """Return the time of the server's clock, on SQLite the host's."""
+        """By the server's clock, on SQLite the host's."""
         return self._client.now()
 
     def skew(self) -> float | None:
@@ -248,11 +219,6 @@ class SqlBinding(Binding):
         del queue
         return self._client.missing()
 
-    def queues(self) -> list[str]:
-        names = select(self._tables.jobs.c.queue).distinct().limit(1000)
-        with self._client.reading() as connection:
-            return [str(name) for name in connection.scalars(names)]
-
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
@@ -260,11 +226,6 @@ class SqlBinding(Binding):
     def claimable(self, queue: str) -> bool:
         """Not in the failed table, which has no reservation columns."""
         return not _is_failed(queue)
-
-    def check_queue(self, queue: str) -> None:
-        super().check_queue(queue)
-        if len(queue) > LONGEST_QUEUE:
-            raise self.refused_name(queue, f"it has {LONGEST_QUEUE} characters at most")
 
     @classmethod
     def dead_letter_name(cls, queue: str, style: DeadLetterStyle) -> str:
@@ -295,27 +256,49 @@ class SqlBinding(Binding):
     def _claimed(self, connection: Connection, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
         jobs, seconds = self._tables.jobs, self._client.dialect.now(connection)
         ready = (*self._named(jobs, queue), *self._ready(queue, seconds))
-        values: dict[str, Any] = {"reserved_at": times.written(seconds, self._zone)}
         if self._tables.in_order:
-            following = self._pending(queue).following(
-                connection, self._lapsed(seconds), self._client.dialect
-            )
+            following = self._following(connection, queue, seconds)
             if following is None:
                 return empty_deliveries()
-            which, new = following
-            ready = (*ready, which)
-            values |= new
+            ready = (*ready, following)
         wanted = (
             select(jobs.c.id).where(*ready).order_by(*self._tables.order).with_for_update(skip_locked=True)
         )
         rows = self._taken(connection, jobs, wanted, messages, max_bytes)
+        reserved_at = times.written(seconds, self._zone)
         ids = [row[0] for row in rows]
-        self._client.change(connection, update(jobs).values(values), ids)
-        return self._received(rows, [f"{values['reserved_at']} {row}".encode() for row in ids])
+        self._client.change(connection, update(jobs).values(reserved_at=reserved_at), ids)
+        return self._received(rows, [f"{reserved_at} {row}".encode() for row in ids])
 
-    def _pending(self, queue: str) -> Pending:
+    def _following(self, connection: Connection, queue: str, seconds: float) -> ColumnElement[bool] | None:
+        """Which rows of an outbox follow: those of a claim that lapsed, together, else those of none.
+
+        Rows that were refused come after all others. None while another claim is held. The first row is
+        locked: claims of a queue follow one another.
+        """
         jobs = self._tables.jobs
-        return Pending(jobs, (*self._named(jobs, queue), *self._tables.due("")))
+        if connection.execute(self._first(queue).with_for_update()).first() is None:
+            return None
+        its_claim = cast(jobs.c.reserved_at, String), func.coalesce(self._lapsed(seconds), False)
+        claimed = self._first(queue, jobs.c.reserved_at.is_not(None)).with_only_columns(*its_claim)
+        found = connection.execute(claimed).first()
+        if found is not None:
+            claimed_at, has_lapsed = found
+            return self._client.dialect.held(jobs.c.reserved_at, claimed_at) if has_lapsed else None
+        untried = self._untried()
+        if connection.execute(self._first(queue, *untried)).first() is None:
+            return jobs.c.reserved_at.is_(None)
+        return and_(*untried)
+
+    def _first(self, queue: str, *conditions: ColumnElement[bool]) -> Select[Any]:
+        """The first pending row of a queue of an outbox for which conditions hold."""
+        jobs = self._tables.jobs
+        pending = (*self._named(jobs, queue), *self._tables.due(""), *conditions)
+        return select(jobs.c.id).where(*pending).order_by(jobs.c.id).limit(1)
+
+    def _untried(self) -> tuple[ColumnElement[bool], ...]:
+        jobs = self._tables.jobs
+        return (jobs.c.reserved_at.is_(None), jobs.c.attempts == 0)
 
     def _browsed(self, queue: str, seen: int, newest: int) -> tuple[list[Any], int]:
         """Rows after `seen`, and the id up to which there are no others."""
@@ -335,7 +318,7 @@ class SqlBinding(Binding):
     def _taken(
         self, connection: Connection, table: Table, ids: Select[Any], rows: int, max_bytes: int
     ) -> list[Any]:
-        """Return the first rows of a selection: id, payload, `created_at` as stored, whether it was claimed.
+        """The first rows of a selection: id, payload, `created_at` as it stands, whether it had been claimed.
 
         A payload above the mean that the limits allow comes by a second statement, so that what is fetched
         stays within `max_bytes`, or is one payload.
@@ -362,7 +345,7 @@ class SqlBinding(Binding):
             body=pa.array(bodies, pa.binary()),
             id=pa.array(ids, pa.int64()),
             redelivered=pa.array(redelivered, pa.bool_()),
-            enqueued_at=milliseconds(times.read(pa.array(created, pa.string()), self._zone)).to_pylist(),
+            enqueued_at=times.read(pa.array(created, pa.string()), self._zone),
             receipt=receipts,
         )
 
@@ -445,7 +428,7 @@ def _original(queue: str) -> str:
 
 
 def _mirror(text: str | None, length: int) -> str:
-    """Return as much of a text as its column takes; PostgreSQL takes no NUL."""
+    """As much of a text as its column takes; PostgreSQL takes no NUL."""
     return (text or "").replace("\0", "")[:length]
 
 

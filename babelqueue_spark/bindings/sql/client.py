@@ -14,16 +14,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from babelqueue_spark.bindings.advice import (
-    Advice,
-    denied,
-    failed,
-    forbidden,
-    full,
-    not_found,
-    too_large,
-    unreachable,
-)
+from babelqueue_spark.bindings.advice import Advice, denied, failed, full, not_found, too_large, unreachable
 from babelqueue_spark.bindings.clocks import ServerClock
 from babelqueue_spark.bindings.sql.dialects import LOCK_SECONDS, LOST, SILENT, WRITES, dialect_of
 from babelqueue_spark.errors import BrokerError
@@ -62,12 +53,8 @@ _ADVICE = (
         not_found("there is no such database: create it, or name another in the URL"),
     ),
     (
-        r"no pg_hba\.conf entry|^\(1044,",
-        denied("it lets this user into no such database: grant that"),
-    ),
-    (
-        r"permission denied|must be owner|row-level security|^\((1142|1143),",
-        forbidden(
+        r"permission denied|must be owner|no pg_hba\.conf entry|^\((1044|1142|1143),",
+        denied(
             "the user lacks a permission: it needs SELECT, INSERT, UPDATE and DELETE on the tables (on "
             "PostgreSQL USAGE on their sequences too), and CREATE while tables are missing"
         ),
@@ -157,9 +144,7 @@ class SqlClient:
         return self._clock.now()
 
     def missing(self) -> str:
-        """Return which file or tables are missing, and are created by the first use; else an empty text."""
-        if self._engine is not None:
-            return ""
+        """The file or the tables that are not there, and that the first use creates; else an empty text."""
         if not self.dialect.is_there(self._url):
             return f"the file {self._url.database}"
         engine = self.dialect.engine(self._url)
@@ -173,12 +158,12 @@ class SqlClient:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Open a transaction that locks nobody out."""
+        """A transaction that locks nobody out."""
         with self._explained(), self._transaction(self._connected(), write=False) as connection:
             yield connection
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` in a transaction, and repeat it a few times where the database preferred others."""
+        """What `work` returns, in a transaction that is repeated a few times where others were preferred."""
         with self._explained():
             return self._written(self._connected(), work)
 
@@ -208,7 +193,7 @@ class SqlClient:
         return sum(connection.execute(change.where(among)).rowcount for among in conditions)
 
     def payloads(self, connection: Connection, table: Table, ids: list[int]) -> dict[int, str | bytes]:
-        """Return the payloads of those of the rows that are there."""
+        """The payloads of those of the rows that are there."""
         columns = table.c.id, self.dialect.payload(table.c.payload)
         found: dict[int, str | bytes] = {}
         for among in self.dialect.among(table.c.id, ids):
@@ -233,7 +218,7 @@ class SqlClient:
         return self._engine
 
     def _prepare(self, engine: Engine) -> None:
-        """Create the tables that are missing; refuse those that are something else."""
+        """Create the tables that are missing; refuse those which are something else."""
         with self._transaction(engine, write=False) as connection:
             self._clock.read(lambda: self.dialect.now(connection))
             self._longest_statement = self.dialect.longest_statement(connection)

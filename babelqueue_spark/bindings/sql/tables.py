@@ -22,7 +22,6 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.types import UserDefinedType
 
-LONGEST_QUEUE = 255
 URN_LENGTH = 255
 TRACE_LENGTH = 64
 REASON_LENGTH = 64
@@ -49,7 +48,7 @@ class Time(UserDefinedType[str]):
     cache_ok = True
 
     def get_col_spec(self, **_: object) -> str:
-        """Return the name as InitPHP spells it."""
+        """As InitPHP spells it."""
         return "DATETIME"
 
 
@@ -106,16 +105,16 @@ class Tables:
         return (self.jobs.c.available_at <= now,)
 
     def acknowledged(self) -> Delete:
-        """Return the statement for rows that are acknowledged."""
+        """What becomes of rows that are acknowledged."""
         return delete(self.jobs)
 
     def row(self, mirror: dict[str, Any], queue: str, due: str, now: str) -> dict[str, Any]:
-        """Return a new row: columns that repeat its payload, and its times."""
+        """A new row: columns that repeat its payload, and its times."""
         return {**mirror, "queue": queue, "available_at": due, "reserved_at": None, "created_at": now}
 
 
 def markers(table: str, metadata: MetaData) -> Table:
-    """Return the table for the idempotency keys of what was published to another."""
+    """The table for the idempotency keys of what was published to another."""
     return Table(
         f"{table}_published",
         metadata,
@@ -126,14 +125,14 @@ def markers(table: str, metadata: MetaData) -> Table:
 
 
 def _ends_with_the_id(*_: object, dialect: Any, **__: object) -> bool:
-    """Return whether each index of this database does, unasked: the order of claims."""
+    """Whether each index of this database does, unasked: the order of claims."""
     return bool(dialect.name != "postgresql")
 
 
 def _message_columns() -> tuple[Column[Any], ...]:
     return (
         Column("id", ID, primary_key=True, nullable=True),
-        Column("queue", String(LONGEST_QUEUE), nullable=False),
+        Column("queue", String(255), nullable=False),
         Column("urn", String(URN_LENGTH), nullable=False),
         Column("trace_id", String(TRACE_LENGTH)),
         Column("attempts", Int, nullable=False, server_default=text("0")),

@@ -24,7 +24,6 @@ _Result = TypeVar("_Result")
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
 _ARN = re.compile(r"arn:[a-z-]+:sqs:(?P<region>[^:]*):(?P<account>[^:]*):(?P<name>[^:]+)")
-_URL = re.compile(r"https?://[!-~]+")
 _AWS_URL = re.compile(r"https://sqs\.(?P<region>[a-z0-9-]+)\.amazonaws\.com")
 _MISSING = re.compile("QueueDoesNotExist|NonExistentQueue")
 _FIRST_PAUSE = 0.2
@@ -66,15 +65,10 @@ class SqsClient(AwsClient):
         self._urls: dict[str, str] = {}
 
     def url(self, queue: str) -> str:
-        """Return the URL of a queue, given by name, URL or ARN; what a bare name lacks is created."""
+        """The URL of a queue, given by name, URL or ARN; what a bare name lacks is created."""
         if queue not in self._urls:
             self._urls[queue] = self._resolved(queue)
         return self._urls[queue]
-
-    def is_missing(self, queue: str) -> bool:
-        """Return whether `url` would create the queue."""
-        is_name = _NAME.fullmatch(queue) and not self._options.prefix
-        return bool(is_name) and queue not in self._urls and self._found(queue) is None
 
     def named(self, parameters: Mapping[str, Any]) -> str:
         return short_name(parameters.get("QueueName") or parameters.get("QueueUrl") or "")
@@ -100,7 +94,7 @@ class SqsClient(AwsClient):
         raise self.error(f"{operation} failed for {len(entries)} messages: {', '.join(sorted(reasons))}", url)
 
     def each(self, work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-        """Return what `work` returns for each item, several at a time."""
+        """What `work` returns for each item, several at a time."""
         todo = list(items)
         if len(todo) <= 1 or self._options.concurrency == 1:
             return [work(item) for item in todo]
@@ -122,16 +116,23 @@ class SqsClient(AwsClient):
 
     def _resolved(self, queue: str) -> str:
         arn = _ARN.fullmatch(queue)
+        is_url = queue.startswith(("https://", "http://"))
         self._check(queue, arn or _AWS_URL.match(queue))
-        if _URL.fullmatch(queue):
+        if is_url:
             return queue
         if arn:
             name, account = arn["name"], arn["account"]
             found = self.call("get_queue_url", QueueName=name, QueueOwnerAWSAccountId=account)
             return str(found["QueueUrl"])
+        if not _NAME.fullmatch(queue):
+            raise self.error(
+                "this cannot be a name: 1 to 80 letters, digits, hyphens and underscores, with .fifo at "
+                "the end of a FIFO queue's; or give its URL or ARN",
+                queue,
+            )
         if self._options.prefix:
             return f"{self._options.prefix.rstrip('/')}/{queue}"
-        return self._found(queue) or self._created(queue)
+        return self._found_or_created(queue)
 
     def _check(self, queue: str, located: re.Match[str] | None) -> None:
         if self._options.fifo and not is_fifo(queue):
@@ -141,16 +142,13 @@ class SqsClient(AwsClient):
             if located["region"] != region:
                 raise self.error(f"it is in {located['region']}: write sqs://{located['region']}", queue)
 
-    def _found(self, queue: str) -> str | None:
+    def _found_or_created(self, queue: str) -> str:
         with self._explained(queue):
             try:
                 return str(self.connected().get_queue_url(QueueName=queue)["QueueUrl"])
             except exceptions.ClientError as error:
                 if not _MISSING.search(code_of(error)):
                     raise
-        return None
-
-    def _created(self, queue: str) -> str:
         attributes = {"FifoQueue": "true"} if is_fifo(queue) else {}
         if attributes and self._options.content_dedup:
             attributes["ContentBasedDeduplication"] = "true"
@@ -158,22 +156,12 @@ class SqsClient(AwsClient):
 
 
 def short_name(queue: str) -> str:
-    """Return the name in a queue's URL or ARN."""
+    """The name in a queue's URL or ARN."""
     return re.split("[/:]", queue)[-1]
 
 
-def is_bare_name(queue: str) -> bool:
-    """Return whether it is the name of a queue of this account and region, not a URL or ARN."""
-    return _NAME.fullmatch(queue) is not None
-
-
-def is_name(queue: str) -> bool:
-    """Return whether a queue can have this name, URL or ARN."""
-    return any(each.fullmatch(queue) for each in (_NAME, _ARN, _URL))
-
-
 def is_fifo(queue: str) -> bool:
-    """Return whether a name, URL or ARN is that of a FIFO queue."""
+    """Whether a name, URL or ARN is that of a FIFO queue."""
     return queue.endswith(".fifo")
 
 

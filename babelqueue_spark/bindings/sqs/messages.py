@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelqueue_spark.bindings.batches import deliveries, envelopes_of, milliseconds
+from babelqueue_spark.bindings.batches import deliveries, envelopes_of
 from babelqueue_spark.bindings.headers import VERSION, is_whole_number
 from babelqueue_spark.envelope.columns import is_blank
 
@@ -21,6 +21,7 @@ MOST_ATTRIBUTES = 10
 _Attribute = tuple[str, str, str | None]
 """Name, data type and value; without a value it is left out."""
 
+_MILLISECONDS = pa.timestamp("ms", tz="UTC")
 _STRINGS = ("bq-job", "bq-trace-id", "bq-message-id", "bq-source-lang")
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ATTRIBUTE_NAME = re.compile(r"(?!\.|.*\.\.|.*\.$|(?i:aws\.|amazon\.))[A-Za-z0-9_.-]{1,256}")
@@ -63,7 +64,7 @@ class Target:
 
 
 def entries(messages: pa.RecordBatch, target: Target) -> list[RequestEntry]:
-    """Return an entry for each message; `UnsendableError` for the first that cannot be sent."""
+    """An entry for each message; `UnsendableError` for the first that cannot be sent."""
     bodies = messages.column("body")
     envelopes = envelopes_of(messages)
     columns = (
@@ -102,7 +103,7 @@ def entries(messages: pa.RecordBatch, target: Target) -> list[RequestEntry]:
 def _with_given_version(
     projection: Sequence[_Attribute], headers: Sequence[tuple[str, str | None]]
 ) -> Sequence[_Attribute]:
-    """Return a message that was refused for the version beside it stays so."""
+    """A message that was refused for the version beside it stays so."""
     given = dict(headers).get(VERSION) or ""
     if is_blank(given):
         return projection
@@ -111,9 +112,9 @@ def _with_given_version(
 
 
 def projections(envelopes: pa.RecordBatch) -> Iterator[Sequence[_Attribute]]:
-    """Return what the contract shows of each envelope as attributes, without fields of a wrong type."""
+    """What the contract shows of each envelope as attributes; no value where a field has not its type."""
     meta = envelopes.column("meta")
-    created_at = milliseconds(pc.struct_field(meta, "created_at"))
+    created_at = pc.struct_field(meta, "created_at").cast(_MILLISECONDS, safe=False).cast(pa.int64())
     columns = (
         envelopes.column("job"),
         envelopes.column("trace_id"),
@@ -132,7 +133,7 @@ def projections(envelopes: pa.RecordBatch) -> Iterator[Sequence[_Attribute]]:
 
 
 def batches(entries: Iterable[RequestEntry], most: int, max_bytes: int) -> Iterator[list[RequestEntry]]:
-    """Yield the entries in order, as many at once as a request can hold."""
+    """The entries in order, as many at once as a request can hold."""
     batch: list[RequestEntry] = []
     size = 0
     for entry in entries:
@@ -157,7 +158,7 @@ def received(messages: Sequence[Mapping[str, Any]], lapses_at: Sequence[float]) 
         id=[message.get("MessageId") for message in messages],
         count=counts,
         redelivered=[None if count is None else count > 1 for count in counts],
-        enqueued_at=sent,
+        enqueued_at=pa.array(sent, _MILLISECONDS),
         key=[system.get("MessageGroupId") for system in systems],
         receipt=[
             f"{lapses:.3f} {message['ReceiptHandle']}".encode()
@@ -173,7 +174,7 @@ def claim_of(receipt: bytes) -> tuple[float, str]:
 
 
 def body(message: Mapping[str, Any]) -> bytes:
-    """Return the body of a received message."""
+    """The body of a received message."""
     text: str = message["Body"]
     return text.encode("utf-8", "surrogatepass")
 
@@ -226,7 +227,7 @@ def _ids(
 def _attributes(
     projection: Sequence[_Attribute], headers: Sequence[tuple[str, str | None]], room: int, dropped: set[str]
 ) -> tuple[dict[str, dict[str, str]], int]:
-    """Return the attributes that fit, those of the contract first, and their bytes; adds to `dropped`."""
+    """The attributes that fit, those of the contract first, and their bytes; adds to `dropped`."""
     attributes: dict[str, dict[str, str]] = {}
     size = 0
     wanted = [attribute for attribute in projection if attribute[2]]
@@ -249,7 +250,7 @@ def _can_be_sent(name: str, value: str | None) -> bool:
 
 
 def _headers(attributes: Mapping[str, Mapping[str, str]]) -> list[tuple[str, str]] | None:
-    """Return String and Number attributes; binary ones have no place in a header."""
+    """String and Number attributes; binary ones have no place in a header."""
     pairs = [(name, spec["StringValue"]) for name, spec in attributes.items() if "StringValue" in spec]
     return pairs or None
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN
 from babelqueue_spark.connector.rows.dead_letters import dead_letter_blocks
 from babelqueue_spark.connector.rows.ids import IdSource
-from babelqueue_spark.connector.rows.payloads import texts_of_payloads
 from babelqueue_spark.envelope import ENVELOPE_SCHEMA, EnvelopeError, dead_letter, encode
 from babelqueue_spark.envelope.columns import BLANKS, TIMESTAMP
 from babelqueue_spark.errors import BabelQueueError
 
 _META = ENVELOPE_SCHEMA.field("meta").type
 _BLOCK = ENVELOPE_SCHEMA.field("dead_letter").type
-_MOST_ATTEMPTS = 2**31 - 1
 
 
 def bodies(
@@ -66,18 +66,18 @@ def bodies_and_envelopes(
     if not pc.any(dead).as_py():
         return encoded, envelopes
     bodies = pc.if_else(as_received, kept, encoded)
-    annotated = dead_letter(bodies.filter(dead), _completed(rows, blocks, queues, first_row))
+    annotated = dead_letter(bodies.filter(dead), _completed(rows, blocks, queues))
     return pc.replace_with_mask(bodies, dead, annotated.cast(pa.binary())), None
 
 
 def blocks_of(rows: pa.RecordBatch) -> pa.StructArray:
-    """Return the dead letter block of each row, or null."""
+    """The dead letter block of each row, or null."""
     column = column_of(rows, "dead_letter")
     return pa.nulls(rows.num_rows, _BLOCK) if column is None else column
 
 
 def received_of(rows: pa.RecordBatch) -> pa.BinaryArray:
-    """Return the body that each row was read with, or null."""
+    """The body that each row was read with, or null."""
     column = column_of(rows, "body")
     return pa.nulls(rows.num_rows, pa.binary()) if column is None else column.cast(pa.binary())
 
@@ -106,6 +106,7 @@ def _encode(
 
 
 def _messages(rows: pa.RecordBatch, queues: pa.StringArray, first_row: int, ids: IdSource) -> pa.RecordBatch:
+    count = rows.num_rows
     job = pc.coalesce(texts_of(rows, "job"), texts_of(rows, "urn"))
     trace_id = _minted(texts_of(rows, "trace_id"), "trace_id", first_row, ids)
     now = pa.scalar(time.time_ns() // 1_000_000 * 1000, _META.field("created_at").type)
@@ -117,12 +118,15 @@ def _messages(rows: pa.RecordBatch, queues: pa.StringArray, first_row: int, ids:
         "created_at": pc.fill_null(_child(rows, "meta", "created_at", now.type), now),
         "extra": _child(rows, "meta", "extra", _META.field("extra").type),
     }
+    attempts = column_of(rows, "attempts")
     columns = {
         "job": pc.ascii_trim(job, characters=BLANKS),
         "trace_id": pc.ascii_trim(trace_id, characters=BLANKS),
-        "data": data_of(rows, first_row),
+        "data": _data(rows),
         "meta": pa.StructArray.from_arrays([meta[field.name] for field in _META], fields=list(_META)),
-        "attempts": pc.fill_null(attempts_of(rows, first_row), 0),
+        "attempts": pa.repeat(pa.scalar(0, pa.int32()), count)
+        if attempts is None
+        else pc.fill_null(attempts.cast(pa.int32()), 0),
     }
     return pa.RecordBatch.from_pydict(columns)
 
@@ -133,20 +137,44 @@ def _minted(given: pa.StringArray, purpose: str, first_row: int, ids: IdSource) 
     return pc.coalesce(given, ids.uuids(purpose, first_row, len(given)))
 
 
-def data_of(rows: pa.RecordBatch, first_row: int) -> pa.StringArray:
-    """Return the payloads of `rows` as JSON text."""
+def _data(rows: pa.RecordBatch) -> pa.StringArray:
     column = column_of(rows, "data")
     if column is None or pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return texts_of(rows, "data")
-    return texts_of_payloads(column, first_row)
+    encoder = msgspec.json.Encoder(decimal_format="string")
+    return pa.array(
+        [
+            None if value is None else encoder.encode(_plain(value, column.type, row)).decode()
+            for row, value in enumerate(column.to_pylist())
+        ],
+        pa.string(),
+    )
 
 
-def _completed(
-    rows: pa.RecordBatch, blocks: pa.Array, queues: pa.StringArray, first_row: int
-) -> pa.StructArray:
-    """Return the dead-letter blocks that are there, with what they leave out filled in."""
+def _plain(value: Any, kind: pa.DataType, row: int) -> Any:
+    """A value without Arrow's shapes: maps as objects, null fields left out as Spark's `to_json` does."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {
+            field.name: _plain(value[field.name], field.type, row)
+            for field in kind
+            if value[field.name] is not None
+        }
+    if pa.types.is_map(kind):
+        return {str(key): _plain(item, kind.item_type, row) for key, item in value}
+    if pa.types.is_list(kind):
+        return [_plain(item, kind.value_type, row) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BabelQueueError(f"row {row} has {value} in its data, which JSON cannot carry")
+    return value
+
+
+def _completed(rows: pa.RecordBatch, blocks: pa.Array, queues: pa.StringArray) -> pa.StructArray:
+    """The dead-letter blocks that are there, with what they leave out filled in."""
     there = blocks.is_valid()
-    counts = attempts_of(rows, first_row)
+    attempts = column_of(rows, "attempts")
+    counts = pa.nulls(rows.num_rows, pa.int32()) if attempts is None else attempts.cast(pa.int32())
 
     def given(name: str) -> pa.Array:
         return child_of(blocks, name, _BLOCK.field(name).type).filter(there)
@@ -162,29 +190,14 @@ def _completed(
     )
 
 
-def attempts_of(rows: pa.RecordBatch, first_row: int) -> pa.Int32Array:
-    """Return the attempts of `rows`, null where there is no such column; raise for one beyond 32 bits."""
-    column = column_of(rows, "attempts")
-    if column is None:
-        return pa.nulls(rows.num_rows, pa.int32())
-    try:
-        return column.cast(pa.int32())
-    except pa.ArrowInvalid:
-        beyond = [value is not None and not 0 <= int(value) <= _MOST_ATTEMPTS for value in column.to_pylist()]
-        row = beyond.index(True)
-        raise BabelQueueError(
-            f"row {first_row + row} has {column[row]} attempts, but they are from 0 to {_MOST_ATTEMPTS}"
-        ) from None
-
-
 def column_of(rows: pa.RecordBatch, name: str) -> pa.Array | None:
-    """Return a column of `rows`, or None where there is no such column."""
+    """A column of `rows`, or None where there is no such column."""
     index = rows.schema.get_field_index(name)
     return rows.column(index) if index >= 0 else None
 
 
 def texts_of(rows: pa.RecordBatch, name: str) -> pa.StringArray:
-    """Return a column of `rows` as text, null where there is no such column."""
+    """A column of `rows` as text, null where there is no such column."""
     column = column_of(rows, name)
     return pa.nulls(rows.num_rows, pa.string()) if column is None else column.cast(pa.string())
 
@@ -195,7 +208,7 @@ def _child(rows: pa.RecordBatch, parent: str, name: str, kind: pa.DataType) -> p
 
 
 def child_of(column: pa.StructArray, name: str, kind: pa.DataType) -> pa.Array:
-    """Return a field of a struct column as `kind`, null where there is no such field."""
+    """A field of a struct column as `kind`, null where there is no such field."""
     if not pa.types.is_struct(column.type) or column.type.get_field_index(name) < 0:
         return pa.nulls(len(column), kind)
     field = pc.struct_field(column, name)
@@ -203,7 +216,7 @@ def child_of(column: pa.StructArray, name: str, kind: pa.DataType) -> pa.Array:
 
 
 def moments_of(column: pa.Array) -> pa.TimestampArray:
-    """Return a column as timestamps; whole numbers are milliseconds since 1970, as an envelope has them."""
+    """A column as timestamps; whole numbers are milliseconds since 1970, as an envelope has them."""
     if pa.types.is_integer(column.type):
         column = column.cast(pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
     return column.cast(TIMESTAMP)

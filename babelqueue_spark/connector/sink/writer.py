@@ -9,13 +9,11 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.errors import PySparkTypeError
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -26,10 +24,8 @@ from pyspark.sql.types import StructType
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.connector.message_log import MessageLog, message_log
 from babelqueue_spark.connector.options import Options
-from babelqueue_spark.connector.publishing import in_chunks, publish
+from babelqueue_spark.connector.publishing import in_chunks, publish_parts
 from babelqueue_spark.connector.rows.ids import IdSource
-from babelqueue_spark.connector.rows.payloads import check_payload_type
-from babelqueue_spark.connector.rows.reading import arrow_fields
 from babelqueue_spark.connector.rows.writing import COLUMNS, to_messages
 from babelqueue_spark.connector.sink.checking import checked_first
 from babelqueue_spark.envelope.scan import octets_of
@@ -98,12 +94,6 @@ def check_columns(schema: StructType) -> None:
         raise OptionError("a write needs a column 'job' (or 'urn'): the URN of the message")
     if "data" not in names and "dead_letter" not in names:
         raise OptionError("a write needs a column 'data': JSON text, a struct or a map")
-    try:
-        payload = arrow_fields(StructType([field for field in schema if field.name == "data"]))
-    except PySparkTypeError as error:
-        raise OptionError(f"data has a type that has no form in JSON ({error}): cast it to STRING") from None
-    for field in payload:
-        check_payload_type(field.type)
 
 
 def _publish(
@@ -126,13 +116,14 @@ def _publish(
         ThreadPoolExecutor(1, "publish") as thread,
         ExitStack() as stack,
     ):
-        encode = partial(to_messages, options=options, binding=asked, dead_letters=True)
         if options.catalog is not None:
-            batches = stack.enter_context(checked_first(batches, lambda rows, row: encode(rows, row, stamp)))
+            batches = stack.enter_context(
+                checked_first(batches, lambda rows, row: to_messages(rows, row, stamp, options, asked))
+            )
         for chunk in in_chunks(batches, binding):
             of_content = IdSource(f"{stamp.text} {_fingerprint(chunk)}", stamp.writer)
             ids = of_content if ids_by_content else stamp
-            encoded = encode(chunk, row, ids)
+            encoded = to_messages(chunk, row, ids, options, asked)
             published += sent.result() if sent else 0
             sent = thread.submit(_send, binding, encoded, of_content, row, lines, spans)
             row += chunk.num_rows
@@ -154,7 +145,10 @@ def _send(
             messages, sends = with_traceparents(messages, queue, headers=binding.capabilities.headers)
             sending = spans.sending(sends)
         with sending:
-            total += publish(binding, queue, messages, keys=keys, first_row=first_row, lines=lines)
+            for rows, published in publish_parts(binding, queue, messages, keys=keys, first_row=first_row):
+                if published:
+                    lines.write_all("published", messages.slice(rows.start, len(rows)), queue)
+                total += published
     return total
 
 

@@ -15,8 +15,7 @@ from pyspark.sql.types import StructType
 
 from babelqueue_spark.bindings import LogBinding, binding_class
 from babelqueue_spark.connector.message_log import message_log
-from babelqueue_spark.connector.option_table import Offsets
-from babelqueue_spark.connector.options import Options
+from babelqueue_spark.connector.options import Offsets, Options
 from babelqueue_spark.connector.rows.reading import to_rows
 from babelqueue_spark.connector.source.offsets import PartitionOffsets
 from babelqueue_spark.connector.source.pace import Pace
@@ -332,7 +331,7 @@ class _Log:
             "was deleted and created again"
         )
         if self._options.fail_on_data_loss:
-            raise DataLossError(f"{message}. Set failOnDataLoss to false to continue with what is left")
+            raise DataLossError(f"{message}. Set failOnDataLoss to false to go on with what is left")
         logger.warning("%s; going on, because failOnDataLoss is false", message)
 
 

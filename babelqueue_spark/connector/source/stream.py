@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -36,7 +35,6 @@ from babelqueue_spark.connector.source.spark_versions import (
 )
 from babelqueue_spark.errors import DataLossError, OptionError
 from babelqueue_spark.journal import FromQueue
-from babelqueue_spark.storage import Survey
 
 logger = logging.getLogger(__name__)
 
@@ -136,7 +134,7 @@ class _Planner:
         self._binding: Binding = options.queue_binding()
         self._check_claimable()
         self._journal = options.journal(self._binding.now)
-        self._owner = self._polled = False
+        self._owner = False
         self._end: dict[str, Any] | None = None
         self._new: dict[str, Any] | None = None  # a plan that nobody but this query can have made
         self._first_plan = True
@@ -170,7 +168,7 @@ class _Planner:
         known = self._not_cleaned(known)
         self._drain.finished(known)
         if start is not None or self._end is not None:  # by asking what follows, Spark proves it finished
-            self._commit(int(known["batch"]), seen)
+            self._journal.commit(int(known["batch"]), self._options.journal_retention, seen)
         batch = int(known["batch"]) + 1
         planned = self._journal.plan(batch, seen) or self._plan_next(batch, unlimited=unlimited)
         self._pace.polled(idle=planned is None)
@@ -198,17 +196,8 @@ class _Planner:
     def commit(self, end: dict[str, Any]) -> None:
         self._own()
         if int(end["batch"]) > self._journal.state().committed:
-            self._commit(int(end["batch"]), self._journal.check_owner())
-
-    def _commit(self, batch: int, seen: Survey) -> None:
-        for unread in self._journal.commit(batch, self._options.journal_retention, seen):
-            logger.warning(
-                "batch %d of %s was not read, and its messages wait: a file sink skips batches that "
-                "its output's _spark_metadata has from another checkpoint (write to a new output), or "
-                "foreachBatch did not use the rows",
-                unread,
-                ", ".join(self._options.queue),
-            )
+            seen = self._journal.check_owner()
+            self._journal.commit(int(end["batch"]), self._options.journal_retention, seen)
 
     def report(self) -> dict[str, Any]:
         return {
@@ -245,32 +234,14 @@ class _Planner:
         if self._options.fail_on_data_loss:
             raise DataLossError(
                 f"{message}. Start from a fresh checkpoint to read what the journal still holds, "
-                "or set failOnDataLoss to false to continue without them"
+                "or set failOnDataLoss to false to go on without them"
             )
         logger.warning("%s; going on, because failOnDataLoss is false", message)
 
     # -- the next batch ------------------------------------------------------------------------------
 
     def _poll(self) -> None:
-        first, self._polled = not self._polled, True
-        missing = list(filter(None, map(self._binding.missing, self._options.queue))) if first else []
-        for what in dict.fromkeys(missing):
-            logger.warning("%s is not there: it is created, and the query waits for its first message", what)
         self.backlog = {queue: self._binding.backlog(queue) for queue in self._options.queue}
-        if first:
-            self._advise()
-
-    def _advise(self) -> None:
-        """Warn of queues that seem empty: their messages lie elsewhere, or their names are misspelt."""
-        empty = [queue for queue, messages in self.backlog.items() if not messages]
-        names = set(self._binding.queues() if empty else ()) - set(self._options.queue)
-        for queue in empty:
-            if advice := self._binding.advice(queue):
-                logger.warning("queue '%s' has no messages, but %s", queue, advice)
-            dead = {self._binding.dead_letter_name(queue, style) for style in ("babelqueue", "initphp")}
-            near = difflib.get_close_matches(queue, sorted(names - dead), cutoff=0.7)
-            if near:
-                logger.warning("queue '%s' is empty: did you mean %s?", queue, ", ".join(near))
 
     def _plan_next(self, batch: int, *, unlimited: bool) -> dict[str, Any] | None:
         """Plan what the queues have now; None if they are empty."""

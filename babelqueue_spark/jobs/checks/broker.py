@@ -23,7 +23,7 @@ _DRIVERS = {"psycopg": "postgresql", "pymysql": "mysql"}
 
 
 def extra_of(url: str, broker: str | None = None) -> str:
-    """Return the extra that brings the client for a URL (or a reference to one); empty where none does."""
+    """The extra that brings the client for a URL (or a reference to one); empty where none does."""
     from babelqueue_spark.bindings import BINDINGS, broker_of
     from babelqueue_spark.secrets import resolve
 
@@ -57,7 +57,7 @@ def _findings(given: Mapping[str, str], probe: str | None) -> Iterator[Finding]:
             good = True
             for queue in options.queue:
                 found = _queue(binding, queue)
-                good = good and found.status != "failed"
+                good = good and found.status == "ok"
                 yield found
             if good:
                 yield from _clock(binding)
@@ -73,16 +73,12 @@ def _queue(binding: BaseBinding, queue: str) -> Finding:
     try:
         binding.check_queue(queue)
         if missing := binding.missing(queue):
-            return ok(
-                check, f"{binding.title} answers; {missing} is not there: the first use creates it if it may"
-            )
+            return ok(check, f"{binding.title} answers; {missing} is not there: the first use will create it")
         ready = binding.backlog(queue)
         can = "its backlog can be asked for"
         if binding.capabilities.browse == "exact":
             next(iter(binding.browse(queue)), None)
             can += ", and it can be browsed"
-        if not ready and (advice := binding.advice(queue)):
-            return warning(check, f"{binding.title} answers: no messages, but {advice}")
         return ok(check, f"{binding.title} answers: {ready:,} messages; {can}")
     except BrokerUnreachableError:
         raise  # the next queue would say the same
@@ -154,7 +150,7 @@ def _publish(binding: BaseBinding, queue: str) -> bytes:
 
 
 def _take(binding: Binding, queue: str, body: bytes) -> bool:
-    """Return whether the message comes first, and is acknowledged; one of somebody else is released."""
+    """Whether the message comes first, and is acknowledged; one of somebody else is released."""
     deadline = time.monotonic() + _PROBE_SECONDS
     while time.monotonic() < deadline:
         claimed = binding.claim(queue, 1, 1 << 20)

@@ -15,34 +15,27 @@ class Hub:
     def __init__(self) -> None:
         self._news = threading.Condition()
         self._parts: dict[str, Any] = {}
-        self._versions: dict[str, int] = {}
         self._version = 0
         self._closed = False
         self._threads: list[threading.Thread] = []
 
     @property
     def closed(self) -> bool:
-        """Return whether nothing more will come."""
+        """Whether nothing more will come."""
         return self._closed
 
     def put(self, part: str, value: Any) -> None:
-        """Replace a part, and wake all who wait; one that is equal is no news."""
+        """Replace a part, and wake all who wait."""
         with self._news:
-            if part in self._parts and self._parts[part] == value:
-                return
+            self._parts[part] = value
             self._version += 1
-            self._parts[part], self._versions[part] = value, self._version
             self._news.notify_all()
 
     def wait(self, version: int, timeout: float) -> tuple[int, dict[str, Any]]:
-        """Return the version, and the parts that are newer than `version`, as soon as there are some.
-
-        There are none where the time in seconds is over.
-        """
+        """The state and its version, once that is not `version` any more, or the time in seconds is over."""
         with self._news:
             self._news.wait_for(lambda: self._closed or self._version != version, timeout)
-            newer = (part for part, its in self._versions.items() if its > version)
-            return self._version, {part: self._parts[part] for part in newer}
+            return self._version, dict(self._parts)
 
     def watch(self, part: str, poll: Poll, every: float) -> None:
         """Poll in a thread of its own, `every` some seconds, so that what hangs holds up nothing else."""

@@ -14,19 +14,18 @@ import pyarrow as pa
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.connector.options import Options
 from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows
-from babelqueue_spark.schemas.masking import Mask
+from babelqueue_spark.schemas.masking import Masked
 from babelqueue_spark.worker.chosen import names_of
 
 MOST = 500
 """Messages that are read of a queue, from its head."""
-_MOST_TEXT = 200
 _MOST_DATA = 2_000
 _MOST_BODY = 200_000
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A message without its body. Texts of senders are cut.
+    """A message without its body.
 
     Attributes:
         name: by which it can be chosen, see `names_of`.
@@ -51,18 +50,18 @@ class Shown:
     data: str | None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the message as a JSON object."""
+        """As a JSON object."""
         return asdict(self)
 
 
 def first_messages(binding: BaseBinding, queue: str, options: Options) -> list[Shown]:
-    """Return the first messages of a queue, at most `MOST`, in its order."""
-    mask = None if options.catalog is None else Mask(options.catalog)
-    return [_shown(name, row, mask) for name, row in _first_rows(binding, queue, options)]
+    """The first messages of a queue, at most `MOST`, in its order."""
+    masked = None if options.catalog is None else Masked(options.catalog)
+    return [_shown(name, row, masked) for name, row in _first_rows(binding, queue, options)]
 
 
 def whole(binding: BaseBinding, queue: str, options: Options, name: str) -> dict[str, Any] | None:
-    """Return a message as it is: `body`, `headers` and `error` as text; None where it has gone."""
+    """A message as it is: `body`, `headers` and `error` as text; None where it has gone."""
     for its, row in _first_rows(binding, queue, options):
         if its == name:
             text = row["body"].decode("utf-8", "backslashreplace")
@@ -75,11 +74,9 @@ def whole(binding: BaseBinding, queue: str, options: Options, name: str) -> dict
     return None
 
 
-def by_reason(messages: list[Shown], most: int = MOST) -> dict[str, int]:
-    """Reason → messages, most first; those of more than the `most` frequent ones as `(others)`."""
-    found = dict(Counter(each.reason or "(none)" for each in messages).most_common(most))
-    others = len(messages) - sum(found.values())
-    return {**found, "(others)": others} if others else found
+def by_reason(messages: list[Shown]) -> dict[str, int]:
+    """Reason → messages, most first."""
+    return dict(Counter(each.reason or "(none)" for each in messages).most_common())
 
 
 @contextmanager
@@ -105,26 +102,22 @@ def _first_rows(binding: BaseBinding, queue: str, options: Options) -> Iterator[
                 return
 
 
-def _shown(name: str, row: dict[str, Any], mask: Mask | None) -> Shown:
+def _shown(name: str, row: dict[str, Any], masked: Masked | None) -> Shown:
     meta, block = row["meta"] or {}, row["dead_letter"] or {}
     return Shown(
         name=name,
-        urn=_cut(row["job"]),
-        id=_cut(meta.get("id")),
-        trace_id=_cut(row["trace_id"]),
+        urn=row["job"],
+        id=meta.get("id"),
+        trace_id=row["trace_id"],
         attempts=row["attempts"],
-        reason=_cut(block.get("reason") or row["error"]),
-        exception=_cut(block.get("exception")),
-        original_queue=_cut(block.get("original_queue")),
+        reason=block.get("reason") or row["error"],
+        exception=block.get("exception"),
+        original_queue=block.get("original_queue"),
         created_at=_text(meta.get("created_at")),
         failed_at=_text(block.get("failed_at")),
         bytes=len(row["body"]),
-        data=None if mask is None else (mask.row(row)["data"] or "")[:_MOST_DATA],
+        data=None if masked is None else (masked(row)["data"] or "")[:_MOST_DATA],
     )
-
-
-def _cut(text: str | None) -> str | None:
-    return text if text is None or len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 1] + "…"
 
 
 def _text(moment: datetime | None) -> str | None:

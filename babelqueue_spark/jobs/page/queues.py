@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from babelqueue_spark.bindings import BaseBinding, Binding
 from babelqueue_spark.connector.options import Options
-from babelqueue_spark.errors import BabelQueueError, BrokerUnreachableError
+from babelqueue_spark.errors import (
+    BabelQueueError,
+    BrokerAuthenticationError,
+    BrokerError,
+    BrokerUnreachableError,
+)
 from babelqueue_spark.jobs.page.messages import Shown, by_reason, first_messages
 from babelqueue_spark.jobs.page.series import Series
 
-_MOST_REASONS = 20
+_AWAY = (BrokerUnreachableError, BrokerAuthenticationError)
 
 
 class Watched:
@@ -35,25 +41,20 @@ class Watched:
         if not backlog:
             self._reasons, self._reasons_of = {}, 0
         elif reasons and backlog != self._reasons_of and binding.capabilities.browse == "exact":
-            self.keep(first_messages(binding, self.name, options))
+            self.keep(by_reason(first_messages(binding, self.name, options)))
             self._reasons_of = backlog
         self._error = None
 
-    def keep(self, messages: list[Shown]) -> None:
-        """Remember the reasons of messages that were read."""
-        self._reasons = by_reason(messages, _MOST_REASONS)
-
-    @property
-    def reasons(self) -> dict[str, int] | None:
-        """Reason → messages, as they were read last; None where they were not."""
-        return self._reasons
+    def keep(self, reasons: dict[str, int]) -> None:
+        """Remember the reasons that were read."""
+        self._reasons = reasons
 
     def failed(self, error: str) -> None:
         """Remember why it could not be polled."""
         self._error = error
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the queue as a JSON object."""
+        """As a JSON object."""
         values = self._backlog.values
         return {
             "name": self.name,
@@ -61,6 +62,7 @@ class Watched:
             "points": values,
             "rate": self._backlog.rate,
             "oldest": self._oldest,
+            "reasons": self._reasons,
             "error": self._error,
         }
 
@@ -99,30 +101,23 @@ class BrokerWatch:
     def keep(self, queue: str, messages: list[Shown]) -> None:
         """Remember the reasons of dead letters that somebody has read."""
         if queue in self._letters:
-            self._letters[queue].keep(messages)
+            self._letters[queue].keep(by_reason(messages))
 
     def poll(self) -> dict[str, Any]:
-        """Poll all queues once; a broker that is away is an error in what comes back.
-
-        A queue that cannot be polled, as it may be closed to the user, has an error of its own.
-        """
+        """Poll all queues once; a broker that is away is an error in what comes back."""
         error = None
         for each in self._all():
             try:
                 if self._is_broken:
                     self._connect_again()
                 each.poll(self._binding, self._options, reasons=each.name in self._letters)
-            except (BrokerUnreachableError, OSError) as failure:
-                self._is_broken, error = True, str(failure)
-                break
-            except BabelQueueError as failure:
+            except (BabelQueueError, OSError) as failure:
                 self._is_broken = True
+                if not isinstance(failure, BrokerError) or isinstance(failure, _AWAY):
+                    error = str(failure)
+                    break
                 each.failed(str(failure))
-        return {"error": error, **self._as_dict()}
-
-    def reasons(self) -> dict[str, dict[str, int] | None]:
-        """Return the reasons of each dead-letter queue."""
-        return {name: each.reasons for name, each in self._letters.items()}
+        return {"at": time.time(), "error": error, **self._as_dict()}
 
     def _connect_again(self) -> None:
         self.close()

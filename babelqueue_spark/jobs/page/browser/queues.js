@@ -1,8 +1,7 @@
-function showBroker(address, broker, reasons) {
+function showBroker(address, broker) {
   $("broker").textContent = `${broker.broker} at ${address}`;
   keyed($("queues"), broker.queues, (queue) => queue.name, queueCard);
-  const letters = broker.dead_letters.map((queue) => ({ ...queue, reasons: reasons[queue.name] ?? null }));
-  keyed($("letters"), letters, (queue) => queue.name, lettersCard);
+  keyed($("letters"), broker.dead_letters, (queue) => queue.name, lettersCard);
 }
 
 const range = (what) => (points) =>

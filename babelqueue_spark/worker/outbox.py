@@ -1,4 +1,4 @@
-"""The log of decisions: verdicts and outgoing messages of a partition, stored before any is published.
+"""The outbox: decisions and outgoing messages of a partition, on shared storage before any is published.
 
 A handler that runs twice may decide twice. So an entry is written once, and a task or batch that is repeated
 after a crash publishes what the entry holds.
@@ -28,7 +28,7 @@ _BEGUN = "begun.json"
 
 
 @dataclass(frozen=True)
-class LogEntry:
+class OutboxEntry:
     """The decisions about one partition.
 
     Attributes:
@@ -42,7 +42,7 @@ class LogEntry:
     )
 
 
-class DecisionLog:
+class Outbox:
     """The entries of one batch, in the folder of its run (a query, or one call of `Worker.run`).
 
     Args:
@@ -53,7 +53,7 @@ class DecisionLog:
     """
 
     def __init__(self, location: str, run: str, batch: int, config: Mapping[str, str] | None = None) -> None:
-        self._store = open_store(location, "state", config)
+        self._store = open_store(location, config=config)
         self._run = run
         self._batch = batch
 
@@ -70,18 +70,18 @@ class DecisionLog:
         self._store.remove(self._run)
 
     def probe(self) -> None:
-        """Raise `JournalError` where the storage cannot do what the log of decisions needs."""
+        """Raise `JournalError` where the storage cannot do what an outbox needs."""
         self._store.probe()
 
-    def read(self, name: str) -> LogEntry | None:
+    def read(self, name: str) -> OutboxEntry | None:
         """Read an entry; None when nobody has written it."""
         file = self._store.read_arrow(self._path(name))
         if file is None:
             return None
         [messages] = file.batches
-        return LogEntry(json.loads(file.metadata[b"notes"]), messages)
+        return OutboxEntry(json.loads(file.metadata[b"notes"]), messages)
 
-    def write(self, name: str, entry: LogEntry) -> LogEntry:
+    def write(self, name: str, entry: OutboxEntry) -> OutboxEntry:
         """Write an entry, whole and durable; returns the one that is there now: the first that was written.
 
         `JournalMissingError` when the batch is finished, or this host does not see it: nothing is decided.
@@ -95,13 +95,13 @@ class DecisionLog:
         if not begun:
             self._store.remove(self._folder)
             raise JournalMissingError(
-                f"state {self._store.location}: host {socket.gethostname()} sees nothing of batch "
-                f"{self._batch} there: another attempt finished it and this came too late, or it "
+                f"journal {self._store.location}: host {socket.gethostname()} sees nothing of batch "
+                f"{self._batch} there: another attempt finished it and this came too late, or the journal "
                 "is not on storage that driver and executors share; nothing of what was decided is published"
             )
         written = self.read(name)
         if written is None:
-            raise JournalError(f"state {self._store.location} lost an entry while it was written")
+            raise JournalError(f"journal {self._store.location} lost an entry while it was written")
         return written
 
     def _path(self, name: str) -> str:
