@@ -13,6 +13,7 @@ OLDEST := .venv-oldest
 OLDEST_PYSPARK := 4.1.0
 MATRIX := 4.1.* 4.2.*
 API_OF_SPARK := tests/source/test_errors.py tests/source/test_stream.py tests/source/test_browse.py tests/sink/test_write.py tests/functions
+SMOKE_OF_SPARK := tests/sink/test_write.py tests/source/test_stream.py -m 'spark and not server and not nightly and not wide'
 ALL_WITH_SPARK := $(API_OF_SPARK) tests/worker/test_worker.py tests/metrics tests/jobs tests/test_install.py
 # Delta Lake and Iceberg have jars for the oldest PySpark alone: elsewhere these tests are not collected.
 LAKEHOUSE := tests/lakehouse
@@ -22,7 +23,7 @@ export SPARK_LOCAL_IP := 127.0.0.1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint types docs test test-fast test-newest test-oldest test-all test-matrix notebooks demo bench chaos soak fuzz screenshots wheel check-dist clean
+.PHONY: help setup lint types docs test ready test-fast test-rest test-oldest test-all test-matrix notebooks demo bench chaos soak fuzz screenshots wheel check-dist clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -53,11 +54,9 @@ $(DEMO)/installed: pyproject.toml scripts/provision.sh
 .venv/spark.jsa: .venv/installed scripts/archive_classes.py
 	@$(BIN)/python scripts/archive_classes.py $@ 2> .venv/spark.log || { cat .venv/spark.log; exit 1; }
 
-$(OLDEST)/installed: .venv/servers
-	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
-	@$(OLDEST)/bin/python -m pip install --quiet --no-compile --upgrade pip
-	@$(BIN)/python -m pip freeze --exclude-editable --exclude pyspark --exclude py4j > $(OLDEST)/others.txt
-	$(OLDEST)/bin/python -m pip install --quiet --no-compile --constraint $(OLDEST)/others.txt --editable '.[dev]' 'pyspark==$(OLDEST_PYSPARK)'
+# It shares all packages but PySpark with .venv.
+$(OLDEST)/installed: .venv/installed scripts/beside_venv.sh
+	@scripts/beside_venv.sh .venv $(OLDEST) 'pyspark==$(OLDEST_PYSPARK)'
 	@touch $@
 
 lint: setup ## Style, imports, layers
@@ -76,29 +75,32 @@ docs: setup ## The documentation as a site in build/site
 test-fast: setup ## Tests without Spark and servers
 	$(BIN)/pytest -m 'not spark and not server and not slow' $(PARALLEL)
 
-test: .venv/servers .venv/spark.jsa ## All tests on the newest PySpark but the nightly ones; beside them Spark's API on the oldest
+test: ready ## What a newcomer runs: the product proved small, in ten minutes
+	@scripts/timed.sh "tests" $(BIN)/pytest -m 'not wide and not nightly' $(PARALLEL)
+	@scripts/timed.sh "smoke on PySpark $(OLDEST_PYSPARK)" $(OLDEST)/bin/python -m pytest $(SMOKE_OF_SPARK)
+
+ready:
+	@scripts/timed.sh "set-up" $(MAKE) --no-print-directory .venv/servers .venv/spark.jsa $(OLDEST)/installed
+
+test-rest: ready ## What `make test` leaves out and is not nightly: other configurations, more examples, Spark's API on the oldest
 	@scripts/beside.sh "tests on PySpark $(OLDEST_PYSPARK)" '$(MAKE) --no-print-directory test-oldest' \
-	  $(MAKE) --no-print-directory test-newest
+	  scripts/timed.sh "the rest of the tests" \
+	  env EXAMPLES=1 $(BIN)/pytest -m '(wide or hypothesis) and not nightly' $(PARALLEL) --durations 25
 
-test-newest: .venv/servers .venv/spark.jsa
-	@scripts/timed.sh "fast tests" $(MAKE) --no-print-directory test-fast
-	@scripts/timed.sh "tests with servers, Spark and the package index" \
-	  $(BIN)/pytest -m '(spark or server or slow) and not nightly' $(PARALLEL) --durations 25
+test-oldest: $(OLDEST)/installed .venv/servers ## What touches Spark's API, on the oldest supported PySpark and queues in files
+	$(OLDEST)/bin/python -m pytest -m 'spark and not server and not nightly' $(API_OF_SPARK)
+	$(OLDEST)/bin/python -m pytest -m 'not nightly' $(LAKEHOUSE)
 
-test-oldest: $(OLDEST)/installed ## What touches Spark's API, on the oldest supported PySpark and queues in files
-	$(OLDEST)/bin/pytest -m 'spark and not server and not nightly' $(API_OF_SPARK)
-	$(OLDEST)/bin/pytest -m 'not nightly' $(LAKEHOUSE)
-
-test-all: .venv/servers .venv/spark.jsa ## Every test on the newest PySpark, then `test-matrix`: for the night
-	@scripts/timed.sh "all tests" $(BIN)/pytest $(PARALLEL) --durations 25
+test-all: ready ## Every test on the newest PySpark, then `test-matrix`: for the night
+	@scripts/timed.sh "all tests" env EXAMPLES=1 $(BIN)/pytest $(PARALLEL) --durations 25
 	@$(MAKE) --no-print-directory test-matrix
 
-test-matrix: $(OLDEST)/installed ## The tests with Spark on the last release of each PySpark we support, and on the newest
-	@scripts/timed.sh "tables of Delta Lake and Iceberg" $(OLDEST)/bin/pytest $(LAKEHOUSE)
+test-matrix: ready ## The tests with Spark on the last release of each PySpark we support, and on the newest
+	@scripts/timed.sh "tables of Delta Lake and Iceberg" $(OLDEST)/bin/python -m pytest $(LAKEHOUSE)
 	@rm $(OLDEST)/installed
 	@for pyspark in $(MATRIX); do \
-	  $(OLDEST)/bin/python -m pip install --quiet --no-compile "pyspark==$$pyspark" || exit 1; \
-	  scripts/timed.sh "tests on PySpark $$pyspark" $(OLDEST)/bin/pytest $(PARALLEL) $(ALL_WITH_SPARK) || exit 1; \
+	  scripts/beside_venv.sh .venv $(OLDEST) "pyspark==$$pyspark" || exit 1; \
+	  scripts/timed.sh "tests on PySpark $$pyspark" $(OLDEST)/bin/python -m pytest $(PARALLEL) $(ALL_WITH_SPARK) || exit 1; \
 	done
 	@scripts/timed.sh "tests on the newest PySpark" $(BIN)/pytest $(PARALLEL) $(ALL_WITH_SPARK)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from babelqueue.schema import MapProvider, check
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from babelqueue_spark.catalog import Catalog
@@ -15,6 +15,7 @@ from babelqueue_spark.schemas.compatibility import breaks
 from babelqueue_spark.schemas.drift import anywhere, unknown_members
 from babelqueue_spark.schemas.inferring import MOST_MEMBERS, Shape
 from tests.catalog.test_verdicts import PAYLOADS
+from tests.examples import examples
 
 URN = "urn:babel:orders:created"
 
@@ -26,7 +27,7 @@ def shape_of(*values: Any) -> Shape:
     return shape
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(PAYLOADS, min_size=1, max_size=6))
 def test_what_it_was_inferred_from_is_valid(payloads: list[Any]) -> None:
     schema = shape_of(*payloads).schema()
@@ -38,7 +39,7 @@ def test_what_it_was_inferred_from_is_valid(payloads: list[Any]) -> None:
         assert list(unknown_members(schema, payload)) == []
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(PAYLOADS, max_size=4), st.lists(PAYLOADS, max_size=4))
 def test_merged_shapes_are_those_of_all_values(first: list[Any], second: list[Any]) -> None:
     merged = shape_of(*first)

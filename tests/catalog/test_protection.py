@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from babelqueue import gdpr
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from babelqueue_spark import functions as bq
@@ -20,6 +20,7 @@ from babelqueue_spark.errors import OptionError
 from babelqueue_spark.schemas.protection import mask, protect, unprotect
 from babelqueue_spark.schemas.registry import Registry
 from babelqueue_spark.schemas.sensitive import MARK, SensitiveFields
+from tests.examples import examples
 
 KEY = bytes(range(32))
 URN = "urn:babel:orders:created"
@@ -94,7 +95,7 @@ def unprotected(data: str, schema: Any, key: str) -> Any:
     return unprotect(pa.array([URN]), pa.array([data]), fields_of(schema), key)[0].as_py()
 
 
-@settings(deadline=None)
+@examples(100)
 @given(PAYLOADS)
 def test_what_we_protect_the_sdk_reads(key: str, data: dict[str, Any]) -> None:
     found = json.loads(protected(json.dumps(data), SCHEMA, key))
@@ -103,7 +104,7 @@ def test_what_we_protect_the_sdk_reads(key: str, data: dict[str, Any]) -> None:
     assert found == data
 
 
-@settings(deadline=None)
+@examples(100)
 @given(PAYLOADS)
 def test_what_the_sdk_protects_we_read(key: str, data: dict[str, Any]) -> None:
     sealed = json.loads(json.dumps(data))

@@ -8,11 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from babelqueue.schema import MapProvider, check
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from babelqueue_spark.catalog import Catalog
 from tests.envelope.conformance import manifest
+from tests.examples import examples
 
 URN = "urn:babel:orders:created"
 ORDER = {
@@ -87,7 +88,7 @@ def ours(schema: Any, payload: Any) -> str | None:
     return found
 
 
-@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(1500, suppress_health_check=[HealthCheck.too_slow])
 @given(schema=OBJECTS, payloads=st.lists(PAYLOADS, min_size=1, max_size=4))
 def test_the_first_violation_is_the_sdks(schema: Any, payloads: list[Any]) -> None:
     provider = MapProvider({URN: schema})
@@ -96,7 +97,7 @@ def test_the_first_violation_is_the_sdks(schema: Any, payloads: list[Any]) -> No
     assert found.to_pylist() == [check(provider, URN, json.loads(text)) for text in texts]
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(payload=st.fixed_dictionaries(
     {},
     optional={

@@ -7,11 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from babelqueue_spark.envelope import dead_letter, decode, set_attempts, strip_dead_letter, validate
 from tests.envelope.bodies import BLOCK_TEXT, META, array, blocks, body, compact, error, meta_texts, texts
+from tests.examples import examples
 
 CANONICAL = body()
 #: Accepted bodies that only a careful edit leaves as they are.
@@ -285,7 +286,7 @@ members = st.lists(
 gaps = st.sampled_from(["", " ", "\n"])
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(members, gaps, st.integers(0, 99))
 def test_edits_of_any_object(pairs: list[tuple[str, str]], gap: str, count: int) -> None:
     text = "{" + gap + f"{gap},".join(f'"{key}"{gap}:{gap}{value}' for key, value in pairs) + gap + "}"
@@ -303,7 +304,7 @@ def test_edits_of_any_object(pairs: list[tuple[str, str]], gap: str, count: int)
     assert "dead_letter" not in json.loads(redriven(annotated(text.encode()))) or record.get("raw") == text
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.binary(max_size=30))
 def test_any_bytes_survive_the_dead_letter_queue(one: bytes) -> None:
     record = annotated(one, reason="poison")

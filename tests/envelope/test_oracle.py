@@ -2,18 +2,18 @@
 
 import json
 import logging
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from babelqueue import BabelQueueError, EnvelopeCodec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from babelqueue_spark.envelope import decode, encode
 from tests.envelope.bodies import ENVELOPE, META, array, compact
+from tests.examples import examples
 
 FORBIDDEN = {"max_retries", "attempts", "source", "ts"}
 
@@ -193,11 +193,7 @@ def assert_fields(body: bytes, row: dict[str, Any], envelope: dict[str, Any]) ->
     assert block is None or row["dead_letter"]["attempts"] == saturated(block.get("attempts"))
 
 
-@settings(
-    max_examples=int(os.environ.get("CODEC_EXAMPLES", 200)),
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+@examples(200, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.one_of(body_texts(), body_texts(), damaged_bodies()), min_size=1, max_size=6))
 def test_the_reason_and_the_fields_are_those_of_the_sdk(bodies: list[bytes]) -> None:
     batch = decode(array(*bodies))
@@ -206,7 +202,7 @@ def test_the_reason_and_the_fields_are_those_of_the_sdk(bodies: list[bytes]) -> 
         assert_agrees(body, row)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.binary(max_size=60))
 def test_any_bytes_at_all(body: bytes) -> None:
     [row] = decode(array(body)).to_pylist()
@@ -242,7 +238,7 @@ envelopes = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(envelopes, min_size=1, max_size=4))
 def test_encode_writes_what_the_sdk_writes(originals: list[dict[str, Any]]) -> None:
     written = [EnvelopeCodec.encode(envelope).encode() for envelope in originals]

@@ -10,13 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.envelope.typed import typed
 from tests.envelope.bodies import body
 from tests.envelope.test_decode import NASTY
+from tests.examples import examples
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -148,7 +149,7 @@ VALUES = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     st.lists(st.sampled_from(TYPES), min_size=1, max_size=3),
     st.lists(st.lists(st.one_of(st.none(), st.sampled_from(VALUES)), min_size=3, max_size=3), max_size=4),

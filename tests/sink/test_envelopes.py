@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN, OUTGOING
@@ -17,6 +17,7 @@ from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.connector.rows.writing import to_messages
 from babelqueue_spark.envelope import ENVELOPE_SCHEMA, decode
+from tests.examples import examples
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 MOMENTS = st.datetimes(datetime(1971, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))
@@ -45,7 +46,7 @@ def written_of(batch: pa.RecordBatch, url: str = "kafka://localhost:9092") -> pa
     return messages
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(ROW, min_size=1, max_size=5))
 def test_the_columns_are_those_of_the_bodies(rows: list[dict[str, Any]]) -> None:
     messages = written(rows)
