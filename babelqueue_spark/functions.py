@@ -284,7 +284,7 @@ def _udf(
 
 
 def _usual(column: pa.Array) -> pa.Array:
-    """A column of the types that the codec takes: nulls are text, and large texts usual ones."""
+    """Return a column of the types that the codec takes: nulls are text, and large texts usual ones."""
     if pa.types.is_null(column.type) or pa.types.is_large_string(column.type):
         return column.cast(pa.string())
     return column.cast(pa.binary()) if pa.types.is_large_binary(column.type) else column

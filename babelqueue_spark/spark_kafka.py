@@ -102,7 +102,7 @@ def _headers(rows: DataFrame) -> Column:
 
 
 def _projected(envelope: Column, given: Column) -> Column:
-    """The contract's headers, and those that were given beside them."""
+    """Return the contract's headers, and those that were given beside them."""
     contract = {
         "bq-job": envelope["job"],
         "bq-trace-id": envelope["trace_id"],

@@ -79,7 +79,7 @@ def kill(x: int, y: int) -> str:
 
 
 def architecture() -> str:
-    """A queue, a reader task, the journal, and the rows for Spark."""
+    """Draw a queue, a reader task, the journal, and the rows for Spark."""
     return picture(
         "architecture",
         860,
@@ -120,7 +120,7 @@ CRASHES = (
 
 
 def crashes() -> str:
-    """The steps of a reader task, and what a kill between them leaves."""
+    """Draw the steps of a reader task, and what a kill between them leaves."""
     steps = (
         ("claim", "messages", "blue"),
         ("write", "the journal", "amber"),
@@ -152,7 +152,7 @@ def crashes() -> str:
 
 
 def quickstart() -> str:
-    """The notebook's way: two writers, a queue in a file, a stream, a lake and a dead-letter queue."""
+    """Draw the notebook's way: two writers, a queue in a file, a stream, a lake and a dead-letter queue."""
     return picture(
         "quickstart",
         860,

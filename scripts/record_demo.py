@@ -25,13 +25,13 @@ def run() -> str:
 
 
 def shortened(output: str) -> str:
-    """The output up to the end of the first table of rows, and its last line."""
+    """Return the output up to the end of the first table of rows, and its last line."""
     head, end, rest = output.partition(FIRST_TABLE_ENDS)
     return f"{head}{end}…\n\n{rest.rstrip().splitlines()[-1]}\n"
 
 
 def styled(output: str) -> Text:
-    """The output with the headlines and numbers of a terminal."""
+    """Return the output with the headlines and numbers of a terminal."""
     shown = Text(f"$ babelqueue-spark demo\n{output}")
     shown.highlight_regex(r"(?m)^(\$|\d\.) .*$", "bold")
     shown.highlight_regex(r"(?<=[ =])\d[\d,.]*(?= )", "cyan")
@@ -40,7 +40,7 @@ def styled(output: str) -> Text:
 
 
 def drawn(output: str) -> str:
-    """The output as SVG, in fonts that every machine has."""
+    """Return the output as SVG, in fonts that every machine has."""
     console = Console(record=True, width=WIDTH, file=StringIO())
     console.print(styled(output), soft_wrap=True)
     picture = console.export_svg(title="babelqueue-spark demo", unique_id="demo")

@@ -15,7 +15,7 @@ SECONDS = 240
 
 
 def run(path: Path) -> nbformat.NotebookNode:
-    """A notebook with its outputs, from a process of its own; `CellExecutionError` where a cell fails."""
+    """Run a notebook in a process of its own; return it with its outputs, or raise `CellExecutionError`."""
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=SECONDS, kernel_name="python3").execute()
     for number, cell in enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), 1):

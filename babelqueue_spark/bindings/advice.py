@@ -27,7 +27,7 @@ class Advice(NamedTuple):
 
 
 def denied(text: str) -> Advice:
-    """The login was refused, or a permission is missing."""
+    """Return the login was refused, or a permission is missing."""
     return Advice(text, BrokerAuthenticationError)
 
 
@@ -42,12 +42,12 @@ def full(text: str) -> Advice:
 
 
 def not_found(text: str) -> Advice:
-    """The queue does not exist."""
+    """Return the queue does not exist."""
     return Advice(text, QueueNotFoundError)
 
 
 def too_large(text: str) -> Advice:
-    """The message exceeds a limit."""
+    """Return the message exceeds a limit."""
     return Advice(text, MessageTooLargeError)
 
 

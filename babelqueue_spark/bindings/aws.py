@@ -101,7 +101,7 @@ class AwsOptions:
 
 
 def of_session(broker: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The parsed options of a binding as fields of its `AwsOptions`; `OptionError` for half a login."""
+    """Return a binding's parsed options as fields of its `AwsOptions`; `OptionError` for half a login."""
     credentials = {f"aws_{name}": given[name] for name in _CREDENTIALS if name in given}
     if ("aws_access_key_id" in credentials) != ("aws_secret_access_key" in credentials):
         raise OptionError(f"{broker}.access_key_id and {broker}.secret_access_key are needed together")
@@ -110,7 +110,7 @@ def of_session(broker: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_url(broker: str, title: str, url: str) -> dict[str, str]:
-    """The options that stand in a connection string; `OptionError` if it cannot be read."""
+    """Return the options that stand in a connection string; `OptionError` if it cannot be read."""
     try:
         parts = urlsplit(url)
         if parts.scheme != broker or set("@:") & set(parts.netloc) or parts.path not in ("", "/"):
@@ -207,17 +207,17 @@ class AwsClient:
         self._client: Any = None
 
     def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
-        """The answer to one request."""
+        """Return the answer to one request."""
         with self._explained(self.named(parameters)):
             answer: dict[str, Any] = getattr(self.connected(), operation)(**parameters)
             return answer
 
     def named(self, parameters: Mapping[str, Any]) -> str:
-        """The queue that the parameters of a request name, as errors show it."""
+        """Return the queue that the parameters of a request name, as errors show it."""
         raise NotImplementedError
 
     def error(self, text: str, queue: str = "", kind: type[BrokerError] = BrokerError) -> BrokerError:
-        """An error that names the broker and the queue."""
+        """Return an error that names the broker and the queue."""
         named = f"{self.noun} '{queue}': " if queue else ""
         return kind(f"{self.title} at {self._address}: {named}{text}")
 
@@ -234,7 +234,7 @@ class AwsClient:
         return str(self._client.meta.region_name)
 
     def connected(self) -> Any:
-        """The client; several threads may use it, once it is there."""
+        """Return the client; several threads may use it, once it is there."""
         if self._client is None:
             with self._explained(""):
                 self._client = session(self._aws).create_client(
@@ -269,17 +269,17 @@ class AwsClient:
 
 
 def throttled(advice: str, codes: str = BUSY) -> tuple[str, Advice]:
-    """The refusal of a service that is asked too often, with what to do."""
+    """Return the refusal of a service that is asked too often, with what to do."""
     return (codes, full(f"it throttles requests: {advice}"))
 
 
 def code_of(error: exceptions.ClientError) -> str:
-    """The code of an answer that refuses a request."""
+    """Return the code of an answer that refuses a request."""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
 def reason(failed: Mapping[str, Any]) -> str:
-    """One line of an error's code and message."""
+    """Return one line of an error's code and message."""
     return f"{failed.get('Code')}: {failed.get('Message') or 'no reason given'}".strip().splitlines()[0]
 
 
@@ -311,7 +311,7 @@ def _config(options: AwsOptions) -> Config:
 
 
 def session(options: AwsOptions) -> Session:
-    """A session of botocore with the credentials that the options name."""
+    """Return a session of botocore with the credentials that the options name."""
     source = _opened(options.profile, options.region)
     if options.credentials:
         names = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
@@ -335,5 +335,5 @@ def _opened(profile: str | None, region: str | None) -> Session:
 
 @cache
 def _descriptions(data_path: str | None) -> Loader:
-    """The descriptions of services: to read them takes ten times as long as all else of a client."""
+    """Return the descriptions of services: to read them takes ten times as long as all else of a client."""
     return create_loader(data_path)

@@ -89,7 +89,7 @@ def pauses() -> Iterator[float]:
 
 
 def _waves(records: Iterable[Record]) -> Iterator[list[Record]]:
-    """The records in groups, one after the other: of each key, one in each group."""
+    """Return the records in groups, one after the other: of each key, one in each group."""
     waves: defaultdict[int, list[Record]] = defaultdict(list)
     sent: defaultdict[str, int] = defaultdict(int)
     for record in records:
@@ -102,7 +102,7 @@ def _waves(records: Iterable[Record]) -> Iterator[list[Record]]:
 
 
 def _batches(records: Iterable[Record], max_bytes: int) -> Iterator[list[Mapping[str, Any]]]:
-    """The entries in order, as many at once as a request can hold."""
+    """Yield the entries in order, as many at once as a request can hold."""
     batch: list[Mapping[str, Any]] = []
     size = 0
     for record in records:

@@ -56,17 +56,17 @@ ENVELOPE_COLUMN = pa.field(
 
 
 def empty_deliveries() -> pa.RecordBatch:
-    """A `DELIVERIES` batch without rows."""
+    """Return a `DELIVERIES` batch without rows."""
     return deliveries(0)
 
 
 def deliveries(rows: int, **columns: Any) -> pa.RecordBatch:
-    """A `DELIVERIES` batch of `rows` rows; columns left out are null."""
+    """Return a `DELIVERIES` batch of `rows` rows; columns left out are null."""
     return _batch(DELIVERIES, rows, columns)
 
 
 def outgoing(rows: int, **columns: Any) -> pa.RecordBatch:
-    """An `OUTGOING` batch of `rows` rows; columns left out are null."""
+    """Return an `OUTGOING` batch of `rows` rows; columns left out are null."""
     return _batch(OUTGOING, rows, columns)
 
 
@@ -84,7 +84,7 @@ def _batch(schema: pa.Schema, rows: int, columns: Mapping[str, Any]) -> pa.Recor
 
 
 def envelopes_of(messages: pa.RecordBatch) -> pa.RecordBatch:
-    """The fields of `ENVELOPE_COLUMN` of each `OUTGOING` message: from its column, else out of the bodies."""
+    """Return the `ENVELOPE_COLUMN` of `OUTGOING` messages: the column, else read from the bodies."""
     if ENVELOPE_COLUMN.name in messages.schema.names:
         return pa.RecordBatch.from_struct_array(messages.column(ENVELOPE_COLUMN.name))
     return decode(messages.column("body"))
@@ -100,7 +100,7 @@ def names_by_content(deliveries: pa.RecordBatch) -> list[str]:
 
 
 def fitting(sizes: Iterable[int], max_bytes: int, *, least: int = 1) -> int:
-    """How many messages of these sizes, from the first on, fit into `max_bytes`; `least` always do."""
+    """Return how many messages of these sizes, from the first on, fit into `max_bytes`; `least` always do."""
     kept, size = 0, 0
     for each in sizes:
         size += each
@@ -111,7 +111,7 @@ def fitting(sizes: Iterable[int], max_bytes: int, *, least: int = 1) -> int:
 
 
 def counted_attempts(sent: pa.Int32Array, counts: pa.Int32Array) -> pa.Int32Array:
-    """The larger of the count a message was sent with and of its earlier deliveries; ignores nulls.
+    """Return the larger of the count a message was sent with and of its earlier deliveries; ignores nulls.
 
     Args:
         sent: the count in the body or in a header.
@@ -121,5 +121,5 @@ def counted_attempts(sent: pa.Int32Array, counts: pa.Int32Array) -> pa.Int32Arra
 
 
 def total_bytes(batch: pa.RecordBatch) -> int:
-    """The bytes of all bodies in a `DELIVERIES` or `OUTGOING` batch."""
+    """Return the bytes of all bodies in a `DELIVERIES` or `OUTGOING` batch."""
     return int(pc.sum(pc.binary_length(batch.column("body"))).as_py() or 0)

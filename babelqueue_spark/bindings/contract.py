@@ -95,7 +95,7 @@ class BindingConfig:
 
 
 def _is_cut(url: str) -> bool:
-    """Whether what stands before an unescaped `/`, `?` or `#` of a login would be taken for the host."""
+    """Return whether what is before an unescaped `/`, `?` or `#` of a login would be taken for the host."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -200,7 +200,7 @@ class BaseBinding(ABC):
         return None
 
     def missing(self, queue: str) -> str:
-        """What is not there and the first use of the queue will create, as far as that can be told; else "".
+        """Return what the first use of the queue will create, as far as that can be told; else "".
 
         Creates nothing.
         """
@@ -231,11 +231,11 @@ class BaseBinding(ABC):
         """Raise `OptionError` for a name that no queue of this broker can have; connects to nothing."""
 
     def identities(self, deliveries: pa.RecordBatch) -> list[str]:
-        """A name a message that its redelivery will share; overridden where the broker gives no id."""
+        """Return a name a message that its redelivery will share; overridden where the broker gives no id."""
         return deliveries.column("id").to_pylist()  # type: ignore[no-any-return]
 
     def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:
-        """The attempts column: the body's count, reconciled by the binding's rule."""
+        """Return the attempts column: the body's count, reconciled by the binding's rule."""
         del deliveries
         return body_attempts
 
@@ -297,7 +297,7 @@ class Binding(BaseBinding):
         """Return claimed messages to the queue unchanged, at once; lapsed claims are ignored."""
 
     def claimable(self, queue: str) -> bool:
-        """Whether messages of this queue can be claimed; where not, `browse` gives their receipts."""
+        """Return whether messages of this queue can be claimed; where not, `browse` gives their receipts."""
         del queue
         return True
 
@@ -333,7 +333,7 @@ class LogBinding(BaseBinding):
         raise NotImplementedError
 
     def first_offset(self, queue: str, partition: int, offset: int) -> int:
-        """The offset to read from where `offset` was reached."""
+        """Return the offset to read from where `offset` was reached."""
         del queue, partition
         return offset
 
@@ -353,7 +353,7 @@ class LogBinding(BaseBinding):
         """Commit how far a reader has come, for monitors; the connector does not read it."""
 
     def origin(self, queue: str) -> str:
-        """The queue whose messages these are, where `queue` only keeps them for a while."""
+        """Return the queue whose messages these are, where `queue` only keeps them for a while."""
         return queue
 
     def backlog(self, queue: str) -> int:

@@ -19,7 +19,7 @@ Text = TypeVar("Text", str, str | None)
 def beside(
     given: Mapping[str, Text], contract: Mapping[str, str], version: str = VERSION
 ) -> dict[str, Text | str]:
-    """What travels beside a body: the contract's properties win over those given, but not the version.
+    """Return what travels beside a body: the contract's properties win over those given, but not the version.
 
     One that is given names what the body shall be read as: a message that was refused for it stays so.
     """
@@ -27,12 +27,12 @@ def beside(
 
 
 def is_whole_number(text: str) -> bool:
-    """Whether a number that a text stands for would be written the same way again."""
+    """Return whether a number that a text stands for would be written the same way again."""
     return _WHOLE.fullmatch(text) is not None
 
 
 def projections(envelopes: pa.RecordBatch) -> Iterator[dict[str, str]]:
-    """What the contract shows of each decoded envelope, without what it lacks."""
+    """Yield what the contract shows of each decoded envelope, without what it lacks."""
     meta = envelopes.column("meta")
     contract = {
         "bq-job": envelopes.column("job"),
@@ -47,7 +47,7 @@ def projections(envelopes: pa.RecordBatch) -> Iterator[dict[str, str]]:
 
 
 def whole_numbers(texts: pa.StringArray) -> pa.Int32Array:
-    """The numbers that texts are: null where one is not of ASCII digits alone, or goes beyond 32 bits."""
+    """Parse texts as numbers: null where one has more than ASCII digits, or goes beyond 32 bits."""
     digits = pc.ascii_ltrim(pc.if_else(pc.match_substring_regex(texts, "^[0-9]+$"), texts, None), "0")
     numbers = pc.if_else(pc.less_equal(pc.binary_length(digits), 10), digits, None)
     numbers = pc.if_else(pc.equal(numbers, ""), "0", numbers).cast(pa.int64())

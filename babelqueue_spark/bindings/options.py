@@ -74,7 +74,7 @@ def _finite(value: float) -> float:
 
 @takes(f"{_TIME}, longer than 0")
 def duration(text: str) -> float:
-    """A time longer than 0, in seconds."""
+    """Return a time longer than 0, in seconds."""
     value = seconds(text)
     if not value:
         raise ValueError(text)
@@ -83,7 +83,7 @@ def duration(text: str) -> float:
 
 @takes(f"{_TIME}, longer than 0 and shorter than a day")
 def timeout(text: str) -> float:
-    """A time longer than 0 and shorter than a day, in seconds."""
+    """Return a time longer than 0 and shorter than a day, in seconds."""
     value = duration(text)
     if value >= 86_400:
         raise ValueError(text)
@@ -92,7 +92,7 @@ def timeout(text: str) -> float:
 
 @takes(f"{_TIME}, in whole seconds from 1 to 999,999")
 def whole_seconds(text: str) -> int:
-    """A time from 1 to 999,999 seconds, without a fraction."""
+    """Return a time from 1 to 999,999 seconds, without a fraction."""
     value = seconds(text)
     if not 1 <= value <= 999_999 or value != int(value):
         raise ValueError(text)
@@ -124,7 +124,7 @@ def byte_size(text: str) -> int:
 
 @takes("'true' or 'false' (or yes, no, on, off, 1, 0)")
 def flag(text: str) -> bool:
-    """`true` or `false`, or one of the words that clients and SDKs have for them."""
+    """Parse `true` or `false`, or one of the words that clients and SDKs have for them."""
     value = _FLAGS.get(text.strip().lower())
     if value is None:
         raise ValueError(text)
@@ -190,7 +190,7 @@ class OptionTable:
     of_client: Mapping[str, str] = field(default_factory=dict)
 
     def parse(self, config: BindingConfig, query: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """The values given in a configuration, and in the URL's query, over which options win.
+        """Return the values given in a configuration, and in the URL's query, over which options win.
 
         Names need no underscores: Spark makes `timeZone` `timezone`. `OptionError` for an unknown name
         and for an invalid value.
@@ -230,7 +230,7 @@ class OptionTable:
 
 
 def value_of(broker: str, option: str, text: str, parse: Callable[[str], Any], *, shown: bool = True) -> Any:
-    """The value of an option; `OptionError` says what it takes, and shows the text if no secret."""
+    """Return the value of an option; `OptionError` says what it takes, and shows the text if no secret."""
     try:
         return parse(text)
     except ValueError as error:
@@ -240,7 +240,7 @@ def value_of(broker: str, option: str, text: str, parse: Callable[[str], Any], *
 
 
 def _may_show(option: str, text: str) -> bool:
-    """Whether neither the name speaks of a secret nor the text may be a URL with a login."""
+    """Return whether neither the name speaks of a secret nor the text may be a URL with a login."""
     return not _NEVER_SHOWN.search(option) and "@" not in text
 
 
@@ -250,7 +250,7 @@ def _quoted(text: str) -> str:
 
 
 def tls_context(broker: str, tls: Mapping[str, Any]) -> ssl.SSLContext:
-    """A TLS context by the `ssl_` options of a binding; reads the files of certificates."""
+    """Return a TLS context by the `ssl_` options of a binding; reads the files of certificates."""
     try:
         context = ssl.create_default_context(cafile=tls.get("ssl_ca_certs"))
         context.check_hostname = tls.get("ssl_check_hostname", True)

@@ -99,19 +99,19 @@ def brokers() -> list[str]:
 
 
 def is_known(broker: str) -> bool:
-    """Whether a broker is registered, or offered by a package; imports nothing."""
+    """Return whether a broker is registered, or offered by a package; imports nothing."""
     return broker in BINDINGS or bool(_offered(broker))
 
 
 def broker_of(url: str) -> str | None:
-    """The broker that a URL's scheme names, or None."""
+    """Return the broker that a URL's scheme names, or None."""
     scheme = url.partition("://")[0].partition("+")[0].lower()
     found = next((name for name, each in BINDINGS.items() if scheme in each.schemes), None)
     return found or (scheme if _offered(scheme) else None)
 
 
 def binding_class(broker: str) -> type[BaseBinding]:
-    """The binding of a broker; `OptionError` if it is unknown, or cannot be imported."""
+    """Return the binding of a broker; `OptionError` if it is unknown, or cannot be imported."""
     if broker in BINDINGS:
         return _imported(broker, BINDINGS[broker])
     offered = _offered(broker)
@@ -125,7 +125,7 @@ def binding_class(broker: str) -> type[BaseBinding]:
 
 
 def create_binding(broker: str, config: BindingConfig) -> BaseBinding:
-    """A binding for one reader or writer; nothing is connected yet."""
+    """Return a binding for one reader or writer; nothing is connected yet."""
     return binding_class(broker)(config)
 
 
@@ -143,7 +143,7 @@ def _offered(broker: str) -> list[EntryPoint]:
 
 
 def _loaded(point: EntryPoint) -> type[BaseBinding]:
-    """The class of an entry point; `OptionError` names the package if there is none."""
+    """Return the class of an entry point; `OptionError` names the package if there is none."""
     try:
         found = point.load()
     except Exception as error:  # noqa: BLE001 (another package's import may fail in any way)

@@ -33,7 +33,7 @@ class Catalog(Registry):
     """
 
     def data_type(self, urn: str) -> DataType:
-        """The type of a URN's payload, for `bq.decode` or `from_json`; `KeyError` where it has no schema."""
+        """Return the type of a URN's payload, for `bq.decode` or `from_json`; `KeyError` without a schema."""
         return from_arrow_type(self.arrow_type(urn))
 
     def masked(self, messages: DataFrame) -> DataFrame:

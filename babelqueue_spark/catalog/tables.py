@@ -119,7 +119,7 @@ def _prepared(messages: DataFrame, types: Mapping[str, Any], target: Files | Tab
 
 
 def _judged(batch: DataFrame, catalog: Registry, urns: list[str]) -> DataFrame:
-    """The messages with `violation`, and `table_of`: the URN whose table takes them, or null."""
+    """Return the messages with `violation`, and `table_of`: the URN whose table takes them, or null."""
     found = F.when(F.col("error").isNull(), violation("job", "data", catalog))
     judged = _with_violation(batch).withColumn("violation", F.coalesce("violation", found))
     fits = F.col("error").isNull() & F.col("violation").isNull() & F.col("job").isin(urns)
@@ -127,7 +127,7 @@ def _judged(batch: DataFrame, catalog: Registry, urns: list[str]) -> DataFrame:
 
 
 def _with_violation(messages: DataFrame) -> DataFrame:
-    """The messages with the column that a read has with the option `catalog`."""
+    """Return the messages with the column that a read has with the option `catalog`."""
     if "violation" in messages.columns:
         return messages
     return messages.withColumn("violation", F.lit(None).cast("string"))

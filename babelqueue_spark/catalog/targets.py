@@ -29,7 +29,7 @@ class Files:
     format: str
 
     def name(self, urn: str) -> str:
-        """The folder of a URN."""
+        """Return the folder of a URN."""
         return folder_of(urn)
 
     def prepare(self, spark: SparkSession, name: str, schema: StructType) -> StructType:
@@ -62,7 +62,7 @@ class Tables:
     format: str
 
     def name(self, urn: str) -> str:
-        """The table of a URN."""
+        """Return the table of a URN."""
         return table_of(urn)
 
     def prepare(self, spark: SparkSession, name: str, schema: StructType) -> StructType:
@@ -101,24 +101,24 @@ class Tables:
 
 
 def columns_of(messages: DataFrame, *others: Column) -> DataFrame:
-    """What a table has of each message: where it is from, then `others`."""
+    """Return what a table has of each message: where it is from, then `others`."""
     return messages.select(
         "job", "trace_id", "meta.id", "queue", "meta.lang", "meta.created_at", "attempts", *others
     )
 
 
 def quoted(*parts: str) -> str:
-    """An identifier of Spark SQL."""
+    """Return an identifier of Spark SQL."""
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
 
 
 def folder_of(urn: str) -> str:
-    """The folder of a URN: readable, one for each, and within the one that was named."""
+    """Return the folder of a URN: readable, one for each, and within the one that was named."""
     return _name(urn, r"[A-Za-z0-9:-]{1,100}", ".")
 
 
 def table_of(urn: str) -> str:
-    """The table of a URN: letters, digits and `_`; none differ by case alone."""
+    """Return the table of a URN: letters, digits and `_`; none differ by case alone."""
     return _name(urn, r"[a-z0-9:]{1,100}", "__").lower()
 
 

@@ -10,7 +10,7 @@ from babelqueue_spark.errors import CatalogError
 
 
 def widened(old: StructType, new: StructType, table: str) -> StructType:
-    """The columns of `old`, and those that `new` has besides, within columns too.
+    """Return the columns of `old`, and those that `new` has besides, within columns too.
 
     A column that `new` lacks stays. Columns may be null.
 

@@ -122,7 +122,7 @@ def message_log(
 
 
 def json_line(content: dict[str, Any]) -> str:
-    """A line of JSON."""
+    """Return a line of JSON."""
     return json.dumps(content, separators=(",", ":"))
 
 

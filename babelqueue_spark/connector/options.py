@@ -58,7 +58,7 @@ def _queues(text: str) -> tuple[str, ...]:
 
 
 def _location(text: str) -> str:
-    """An absolute path or a URL: processes of Spark have different working directories."""
+    """Return an absolute path or a URL: processes of Spark have different working directories."""
     if ":" in text.partition("/")[0] or Path(text).is_absolute():
         return text
     raise ValueError(f"an absolute path or a URL, such as '{Path(text).absolute()}'")
@@ -406,18 +406,18 @@ class Options:
 
 
 def checked_location(text: str) -> str:
-    """The value of `journalLocation`; `OptionError` unless it is an absolute path or a URL."""
+    """Return the value of `journalLocation`; `OptionError` unless it is an absolute path or a URL."""
     return str(_BY_KEY["journallocation"].value(text))
 
 
 def journal_config(given: Mapping[str, str]) -> dict[str, str]:
-    """The options of the family `journal.<name>`, without the prefix, names in lower case."""
+    """Return the options of the family `journal.<name>`, without the prefix, names in lower case."""
     lowered = {key.lower(): value for key, value in given.items()}
     return {key.removeprefix(_JOURNAL): lowered[key] for key in lowered if key.startswith(_JOURNAL)}
 
 
 def resolved_config(config: Mapping[str, str]) -> dict[str, str]:
-    """The options of a journal's store with references to secrets resolved on this machine."""
+    """Return the options of a journal's store with references to secrets resolved on this machine."""
     return {name: resolve(value, f"{_JOURNAL}{name}") for name, value in config.items()}
 
 

@@ -38,7 +38,7 @@ _HEAD_FRAMES = 3  # in front of `data`, whose own keys lie between these keys an
 
 
 def _begins() -> Iterator[tuple[int, int]]:
-    """Where a body's pieces begin, from its first field on: the end of a key (`":`), and the way from there.
+    """Find where a body's pieces begin: the end of a key (`":`), and the way from there.
 
     Keys are counted from the body's first one, and from `data` on back from its last one (-1).
     """
@@ -93,7 +93,7 @@ def read(bodies: Any, data_type: Any = _TEXT) -> Canonical:
 
 
 def _read_slice(part: Any, data_type: Any) -> tuple[Rows, list[Any]]:
-    """The rows that can be read, and their columns with the structs taken apart."""
+    """Return the rows that can be read, and their columns with the structs taken apart."""
     octets, bounds = octets_of(part)
     rows, cuts = _cut(octets, bounds)
     if not len(rows):
@@ -111,7 +111,7 @@ def _read_slice(part: Any, data_type: Any) -> tuple[Rows, list[Any]]:
 
 
 def _payloads(data: Any, data_type: Any) -> tuple[Any, list[int]]:
-    """The texts `data` as a column of their type, and the rows that are not JSON."""
+    """Return the texts `data` as a column of their type, and the rows that are not JSON."""
     if data_type == _TEXT:
         return data.view(_TEXT), no_values(data)
     return payloads(raws_of(data), data_type)
@@ -124,7 +124,7 @@ def _only(wanted: Mask, rows: Rows, leaves: list[Any]) -> tuple[Rows, list[Any]]
 
 
 def _cut(octets: Octets, bounds: Places) -> tuple[Rows, Places]:
-    """The rows that could be canonical by the places of their keys, and where each of their pieces begins."""
+    """Find the rows whose keys stand where canonical ones do, and where each of their pieces begins."""
     key_ends = bounds[0] + places(octets[bounds[0] : bounds[-1]], _ends_key, reach=1)
     first = np.searchsorted(key_ends, bounds)
     rows = np.flatnonzero(np.diff(first) >= _FEWEST_KEYS)
@@ -151,13 +151,13 @@ def _column(pieces: Any, piece: int) -> Any:
 
 
 def _digits(octets: Octets, begins: Places, count: int) -> Octets:
-    """The digits of a number of `count` digits that begins there, place by place; above 9 is none."""
+    """Return the digits of a number of `count` digits that begins there, place by place; above 9 is none."""
     digits: Octets = octets[begins + np.arange(count)[:, None]] - np.uint8(ord("0"))
     return digits
 
 
 def _framed(pieces: Any) -> Mask:
-    """Which rows have the text of the frame, whose lengths they have."""
+    """Return which rows have the text of the frame, whose lengths they have."""
     count = len(pieces) // _PIECES
     wanted = np.arange(0, len(pieces), _PIECES)[:, None] + _FRAME_PIECES
     text = pieces.take(pa.array(wanted.ravel())).buffers()[2].slice(0, count * len(_FRAME_TEXT))
@@ -169,20 +169,20 @@ def _framed(pieces: Any) -> Mask:
 
 
 def _named(octets: Octets, cuts: Places) -> Mask:
-    """Which rows have a job and a trace_id that begin with neither a blank nor the closing quote."""
+    """Return which rows have a job and a trace_id that begin with neither a blank nor the closing quote."""
     named: Mask = ~(_BLANK_OR_QUOTE[octets[cuts[_JOB]]] | _BLANK_OR_QUOTE[octets[cuts[_TRACE_ID]]])
     return named
 
 
 def _plain(strings: list[Any]) -> Mask:
-    """In which rows the strings stand as they are, without quotes, escapes and control characters."""
+    """Find the rows whose strings have no quotes, escapes and control characters."""
     odd = [pc.match_substring_regex(column, NEEDS_ESCAPE) for column in strings if must_escape(column)]
     fine: Mask = ~np.logical_or.reduce([mask.to_numpy(zero_copy_only=False) for mask in odd] or [False])
     return fine
 
 
 def _objects(octets: Octets, cuts: Places, data: Any) -> Mask:
-    """Which of the texts `data` are objects within the limits, if they are JSON."""
+    """Return which of the texts `data` are objects within the limits, if they are JSON."""
     fine: Mask = (octets[cuts[_DATA]] == ord("{")) & (octets[cuts[_DATA + 1] - 1] == ord("}"))
     fine[beyond_limits(data, MAX_DEPTH - 1)] = False
     return fine

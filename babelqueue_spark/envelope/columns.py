@@ -59,5 +59,5 @@ BLANKS = " \t\n\v\f\r"
 
 
 def is_blank(text: str | None) -> bool:
-    """Whether there is no text, or nothing in it but blanks."""
+    """Return whether there is no text, or nothing in it but blanks."""
     return not (text or "").strip(BLANKS)

@@ -89,12 +89,12 @@ def decode(bodies: Any, *, allow_list_data: bool = False, data_type: Any = _TEXT
 
 
 def validate(bodies: Any) -> Any:
-    """The reason code of each body as a string array; null = accepted. Never raises for a body."""
+    """Return the reason code of each body as a string array; null = accepted. Never raises for a body."""
     return decode(bodies).column("error")
 
 
 def _with_data(rows: Any, data_type: Any) -> Any:
-    """The batch with the texts `data` as a column of their type."""
+    """Return the batch with the texts `data` as a column of their type."""
     if data_type == _TEXT:
         return rows
     columns = {
@@ -105,7 +105,7 @@ def _with_data(rows: Any, data_type: Any) -> Any:
 
 
 def _interleaved(left: Any, left_rows: canonical.Rows, right: Any, right_rows: canonical.Rows) -> Any:
-    """The batch that has these rows from one batch and those from another."""
+    """Return the batch that has these rows from one batch and those from another."""
     if not len(left_rows):
         return right
     order = np.empty(len(left_rows) + len(right_rows), np.int64)
@@ -116,7 +116,7 @@ def _interleaved(left: Any, left_rows: canonical.Rows, right: Any, right_rows: c
 
 
 def _read_all(bodies: Any, allow_list_data: bool) -> Any:
-    """The batch of `bodies`, at least one, read one by one."""
+    """Return the batch of `bodies`, at least one, read one by one."""
     doubtful = too_big_rows(bodies)
     rows = [
         (row not in doubtful and _read_loosely(body)) or examine(body, allow_list_data=allow_list_data)
@@ -128,7 +128,7 @@ def _read_all(bodies: Any, allow_list_data: bool) -> Any:
 
 
 def _read_loosely(text: bytes) -> Row | None:
-    """The fields of a body, or None when it takes the strict way to be sure of them."""
+    """Return the fields of a body, or None when it takes the strict way to be sure of them."""
     if too_deep(text, MAX_DEPTH) or not is_utf8(text):
         return None
     try:
@@ -152,7 +152,7 @@ def _read_loosely(text: bytes) -> Row | None:
 
 
 def _parsed(text: bytes) -> tuple[_CoreEnvelope | _LooseEnvelope, bool]:
-    """A body, and whether it has the keys of the contract only. Raises MsgspecError."""
+    """Return a body, and whether it has the keys of the contract only. Raises MsgspecError."""
     try:
         return _parse_core(text), True
     except msgspec.ValidationError:
@@ -160,14 +160,14 @@ def _parsed(text: bytes) -> tuple[_CoreEnvelope | _LooseEnvelope, bool]:
 
 
 def _beside_the_contract(text: bytes, envelope: Any) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
-    """The unknown keys of the `meta` of a body, and the keys to ignore. Raises MsgspecError."""
+    """Return the unknown keys of the `meta` of a body, and the keys to ignore. Raises MsgspecError."""
     meta = _parse_meta_text(text).meta or {}
     extra = [(key, bytes(value).decode()) for key, value in meta.items() if is_extra(key)]
     return extra, ignored_keys(envelope.job, envelope.urn, envelope.timestamp is not UNSET, meta)
 
 
 def _shows_all_data(text: bytes, data: bytes) -> bool:
-    """Whether `data` is surely the value of the only key `data`, of which no escape hides another."""
+    """Return whether `data` is surely the value of the only key `data`, of which no escape hides another."""
     keys = text.count(b'"data"')
     return (keys == 1 or keys == data.count(b'"data"') + 1) and (
         b"\\u" not in text or text.count(b"\\u") == data.count(b"\\u")

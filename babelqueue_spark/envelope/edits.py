@@ -43,7 +43,7 @@ _skim_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def set_attempts(bodies: Any, attempts: Any) -> Any:
-    """The bodies with another count of attempts, a binary array.
+    """Return the bodies with another count of attempts, a binary array.
 
     `bodies` is an array of binary or string type, `attempts` an integer array of the same length. The
     digits of the last `attempts` change; where there is none it is appended. A null count changes nothing.
@@ -56,7 +56,7 @@ def set_attempts(bodies: Any, attempts: Any) -> Any:
 
 
 def dead_letter(bodies: Any, blocks: Any) -> Any:
-    """The bodies annotated with dead letter blocks, a binary array.
+    """Return the bodies annotated with dead letter blocks, a binary array.
 
     `blocks` is a struct array of DEAD_LETTER_TYPE, one for each body; a null among them raises ValueError.
 
@@ -78,7 +78,7 @@ def dead_letter(bodies: Any, blocks: Any) -> Any:
 
 
 def strip_dead_letter(bodies: Any) -> Any:
-    """The bodies ready to be sent anew, a binary array: without dead letter block, and with `attempts` 0.
+    """Return the bodies as new ones, a binary array: without a dead letter block, with `attempts` 0.
 
     `bodies` is an array of binary or string type. A count that is not there is not added. A body that was
     wrapped as `raw` is unwrapped; what is no JSON object comes back as it is.
@@ -93,7 +93,7 @@ def strip_dead_letter(bodies: Any) -> Any:
 
 
 def _stems(bodies: Any) -> tuple[Any, Any]:
-    """Which bodies are canonical, and so end in `"attempts":N}`, and each body up to that N."""
+    """Return which bodies are canonical, and so end in `"attempts":N}`, and each body up to that N."""
     usual = np.zeros(len(bodies), np.bool_)
     usual[canonical.read(bodies).rows] = True
     return pa.array(usual), pc.binary_slice(bodies, 0, -2)
@@ -159,7 +159,7 @@ class EditedObject:
         self._changes: list[Change] = []
 
     def last(self, key: str) -> Any:
-        """The value that counts of this key; UNSET when there is none."""
+        """Return the value that counts of this key; UNSET when there is none."""
         return self.pairs[self.numbers[key]][1] if key in self.numbers else UNSET
 
     def write(self, key: str, value: str) -> None:
@@ -193,7 +193,7 @@ class EditedObject:
         self._changes.append((at, key_end, f'"{new}"'.encode()))
 
     def result(self) -> bytes:
-        """The text with all changes."""
+        """Return the text with all changes."""
         left_over = len(self._doomed) < len(self.pairs)
         appended = b",".join([b"", *self._appended] if left_over else self._appended)
         brace = self.text.rindex(b"}")
@@ -211,7 +211,7 @@ def _numbers_of(pairs: Pairs, keys: Collection[str]) -> Iterator[int]:
 
 
 def _cuts(outline: Outline, count: int, doomed: Collection[int]) -> Iterator[tuple[int, int]]:
-    """What to cut so that `doomed` go out of `count` members, each with one of the commas beside it."""
+    """Yield what to cut so that `doomed` go out of `count` members, each with one of the commas beside it."""
     survivor = next((number for number in range(count) if number not in doomed), count)
     for number in sorted(doomed):
         at, _, end = outline.span(number)
@@ -297,7 +297,7 @@ def _redriven(body: bytes) -> bytes:
 
 
 def _unwrapped(record: dict[str, Any]) -> bytes:
-    """The body within a poison record. Raises ValueError when it is none after all."""
+    """Return the body within a poison record. Raises ValueError when it is none after all."""
     raw = record["raw"]
     if not isinstance(raw, str) or record.get("raw_encoding", "base64") != "base64":
         raise ValueError("not a wrapped body")

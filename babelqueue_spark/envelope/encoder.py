@@ -155,7 +155,7 @@ def _check_data(data: Any) -> None:
 
 
 def _doubtful(texts: Any) -> list[int]:
-    """The rows of the binary array `texts` that take the slow check to be sure of them."""
+    """Return the rows of the binary array `texts` that take the slow check to be sure of them."""
     repeating = may_repeat_keys(texts)
     found = texts.take(pa.array(repeating, pa.int32())).to_pylist()
     repeating = [row for row, text in zip(repeating, found, strict=True) if not _is_distinct(text)]
@@ -163,7 +163,7 @@ def _doubtful(texts: Any) -> list[int]:
 
 
 def _is_distinct(text: bytes) -> bool:
-    """Whether `text` is surely strict JSON without a key twice in an object; numbers may be of any size."""
+    """Return whether `text` is surely strict JSON without a repeated key; numbers may be of any size."""
     try:
         jiter.from_json(text, allow_inf_nan=False, catch_duplicate_keys=True, cache_mode="keys")
     except ValueError:

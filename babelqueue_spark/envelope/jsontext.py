@@ -93,7 +93,7 @@ _LENIENT_OF_SHORT = JSONDecoder(object_pairs_hook=tuple)
 
 
 def document_pairs(body: bytes, *, lenient: bool = False) -> Pairs:
-    """The keys and values of the object that is the whole of `body`, JSON whitespace around it aside.
+    """Return the keys and values of the object that is the whole of `body`, JSON whitespace around it aside.
 
     Objects within are Pairs too. `lenient` reads what else Python's reader can make sense of: numbers that
     are none, long integers (as None), bytes that are no UTF-8. Raises NumberError for such a number
@@ -140,12 +140,12 @@ def without_surrogates(text: str) -> str:
 
 
 def has_lone_surrogate(text: str) -> bool:
-    """Whether a string of the JSON `text` escapes half a surrogate pair, which no UTF-8 can hold."""
+    """Return whether a string of the JSON `text` escapes half a surrogate pair, which no UTF-8 can hold."""
     return "\\u" in text and _LONE_SURROGATE.search(text.replace("\\\\", "__")) is not None
 
 
 def without_surrogate_escapes(text: str) -> str:
-    """The JSON `text` with an escape of U+FFFD for every escape of half a surrogate pair."""
+    """Return the JSON `text` with an escape of U+FFFD for every escape of half a surrogate pair."""
     if "\\u" not in text:
         return text
     pieces, last = [], 0
@@ -156,7 +156,7 @@ def without_surrogate_escapes(text: str) -> str:
 
 
 def is_utf8(text: bytes) -> bool:
-    """Whether `text` is valid UTF-8."""
+    """Return whether `text` is valid UTF-8."""
     try:
         text.decode()
     except UnicodeDecodeError:

@@ -46,18 +46,18 @@ class Outline:
         ]
 
     def span(self, number: int) -> Span:
-        """Where the member of this number stands, counted from 0, repeated keys included."""
+        """Return where the member of this number stands, counted from 0, repeated keys included."""
         at = self._behind_spaces(self._marks[number] + 1)
         start = self._behind_spaces(self._colons[number] + 1)
         end = start + len(self._text[start : self._marks[number + 1]].rstrip(_WHITESPACE))
         return Span(at, start, end)
 
     def value(self, number: int) -> bytes:
-        """The text of a member's value."""
+        """Return the text of a member's value."""
         return self._text[self._colons[number] + 1 : self._marks[number + 1]].strip(_WHITESPACE)
 
     def comma(self, number: int) -> int:
-        """The index of the comma in front of the member of this number, which is not the first one."""
+        """Return the index of the comma in front of the member of this number, which is not the first one."""
         return self._marks[number]
 
     def _behind_spaces(self, place: int) -> int:
@@ -67,7 +67,7 @@ class Outline:
 
 
 def too_deep(text: bytes, limit: int) -> bool:
-    """Whether arrays and objects are nested deeper than `limit` in the JSON `text`.
+    """Return whether arrays and objects are nested deeper than `limit` in the JSON `text`.
 
     In a text that is no JSON, what follows the first error may count or not.
     """

@@ -9,7 +9,7 @@ from babelqueue_spark.packages import brought_by
 
 
 def violations(data: Any, schema: dict[str, Any]) -> Any:
-    """What is wrong with each payload, a string array; null = valid, or no payload.
+    """Return what is wrong with each payload, a string array; null = valid, or no payload.
 
     `data` is a string array of JSON texts, `schema` a JSON Schema (draft 7 where it names no other). The
     text names where and which rule, `$.order_id: type`, and shows no content. Needs the extra `schema`.

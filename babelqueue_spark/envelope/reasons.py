@@ -23,7 +23,7 @@ class Reason(StrEnum):
 
 
 def verdict(columns: dict[str, Any], poison: Any) -> Any:
-    """The `error` column of decoded `columns` (name to Arrow array); null = accepted.
+    """Return the `error` column of decoded `columns` (name to Arrow array); null = accepted.
 
     `poison` is a boolean array, true for the rows whose body is no envelope at all.
     """
@@ -45,6 +45,6 @@ def verdict(columns: dict[str, Any], poison: Any) -> Any:
 
 
 def is_blank(column: Any) -> Any:
-    """Whether each string of `column` is null, empty or nothing but the blanks of the contract."""
+    """Return whether each string of `column` is null, empty or nothing but the blanks of the contract."""
     trimmed = pc.ascii_trim(column, characters=BLANKS)
     return pc.fill_null(pc.equal(pc.binary_length(trimmed), 0), True)

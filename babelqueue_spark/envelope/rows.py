@@ -56,7 +56,7 @@ class Row(NamedTuple):
 
 
 def batch_of(rows: Sequence[Row]) -> Any:
-    """The RecordBatch of ENVELOPE_SCHEMA that holds `rows`, at least one."""
+    """Return the RecordBatch of ENVELOPE_SCHEMA that holds `rows`, at least one."""
     job, trace_id, data, meta, extra, attempts, dead_letter, poison, _ = zip(*rows, strict=True)
     columns = {
         "job": pa.array(job, pa.string()),
@@ -71,7 +71,7 @@ def batch_of(rows: Sequence[Row]) -> Any:
 
 
 def dead_letter_column(blocks: Sequence[DeadLetter | None]) -> Any:
-    """The `dead_letter` column of these blocks; counts saturate, times out of range are null."""
+    """Return the `dead_letter` column of these blocks; counts saturate, times out of range are null."""
     if not any(blocks):
         return pa.nulls(len(blocks), DEAD_LETTER_TYPE)
     filled = [block or DeadLetter() for block in blocks]

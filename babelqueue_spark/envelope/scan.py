@@ -38,7 +38,7 @@ _NO_VALUE = (msgspec.DecodeError, RecursionError)
 
 
 def octets_of(texts: Any) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
-    """All bytes behind the string or binary array `texts`, and the bounds of its texts there."""
+    """Return all bytes behind the string or binary array `texts`, and the bounds of its texts there."""
     _, offsets, values = texts.buffers()
     if not len(texts):
         return np.empty(0, np.uint8), np.zeros(1, np.int32)
@@ -47,7 +47,7 @@ def octets_of(texts: Any) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
 
 
 def cut(texts: Any, begins: NDArray[Any]) -> Any:
-    """The bytes behind `texts` cut into a binary array: each piece ends where the next one begins.
+    """Return the bytes behind `texts` cut into a binary array: each piece ends where the next one begins.
 
     `begins` are ascending places in those bytes, the last of them the end.
     """
@@ -56,7 +56,7 @@ def cut(texts: Any, begins: NDArray[Any]) -> Any:
 
 
 def slices(texts: Any) -> Iterator[tuple[int, Any]]:
-    """The binary array `texts` in parts that stay in the processor's cache, each with its first row."""
+    """Yield the binary array `texts` in parts that stay in the processor's cache, each with its first row."""
     _, bounds = octets_of(texts)
     start = 0
     while start < len(texts):
@@ -67,7 +67,7 @@ def slices(texts: Any) -> Iterator[tuple[int, Any]]:
 
 
 def beyond_limits(texts: Any, limit: int) -> list[int]:
-    """The rows of `texts`, a binary array, each beginning as an object, that may be beyond the limits.
+    """Return the rows of `texts`, a binary array, each beginning as an object, that may be beyond the limits.
 
     Those are finite numbers only, and a nesting no deeper than `limit`.
     """
@@ -75,7 +75,7 @@ def beyond_limits(texts: Any, limit: int) -> list[int]:
 
 
 def may_repeat_keys(texts: Any) -> list[int]:
-    """The rows of the binary array `texts`, JSON values each, in which an object may have a key twice.
+    """Return the rows of the binary array `texts`, JSON values each, in which an object may have a key twice.
 
     Those with an escape or a space behind a quote; those of which two keys are equal, in whatever objects.
     """
@@ -94,7 +94,7 @@ def may_repeat_keys(texts: Any) -> list[int]:
 
 
 def _rows_with_equal(keys: Any, bounds: NDArray[np.intp]) -> Iterator[int]:
-    """The rows, each a slice of `keys` between two bounds, that have equal keys. Keys end with a quote."""
+    """Find the rows, each a slice of `keys` between two bounds, with equal keys. Keys end with a quote."""
     _, offsets, values = keys.buffers()
     row_bounds = pa.py_buffer(np.frombuffer(offsets, np.int32)[bounds])
     rows = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, [None, row_bounds, values])
@@ -108,7 +108,7 @@ def _has_equal(keys: list[bytes]) -> bool:
 
 
 def no_values(texts: Any) -> list[int]:
-    """The rows of `texts`, a binary array, that are not one JSON value."""
+    """Return the rows of `texts`, a binary array, that are not one JSON value."""
     found = raws_of(texts)
     try:
         deque(map(_skim, found), maxlen=0)
@@ -118,7 +118,7 @@ def no_values(texts: Any) -> list[int]:
 
 
 def is_value(text: Any) -> bool:
-    """Whether a text is one JSON value, as far as msgspec sees without reading it."""
+    """Return whether a text is one JSON value, as far as msgspec sees without reading it."""
     try:
         _skim(text)
     except _NO_VALUE:
@@ -127,13 +127,13 @@ def is_value(text: Any) -> bool:
 
 
 def raws_of(texts: Any) -> list[Any]:
-    """The texts of a string or binary array as bytes, or None."""
+    """Return the texts of a string or binary array as bytes, or None."""
     raws: list[Any] = texts.cast(pa.binary()).to_numpy(zero_copy_only=False).tolist()
     return raws
 
 
 def _deep_rows(texts: Any, limit: int) -> list[int]:
-    """The rows that have brackets enough to be nested deeper than `limit`."""
+    """Return the rows that have brackets enough to be nested deeper than `limit`."""
     if not len(texts) or pc.max(pc.binary_length(texts)).as_py() <= limit:
         return []
     octets, bounds = octets_of(texts)
@@ -143,13 +143,13 @@ def _deep_rows(texts: Any, limit: int) -> list[int]:
 
 
 def _opens(octets: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Where there is a `{` or a `[`."""
+    """Return where there is a `{` or a `[`."""
     found: NDArray[np.bool_] = (octets | 0x20) == ord("{")
     return found
 
 
 def too_big_rows(texts: Any) -> set[int]:
-    """The rows of `texts`, as for `beyond_limits`, that may have a number that is no finite double."""
+    """Return the rows of `texts`, as for `beyond_limits`, that may have a number that is no finite double."""
     octets, bounds = octets_of(texts)
     found = too_big_numbers(octets[bounds[0] : bounds[-1]])
     rows: list[int] = (np.searchsorted(bounds - bounds[0], found, side="right") - 1).tolist()
@@ -157,22 +157,22 @@ def too_big_rows(texts: Any) -> set[int]:
 
 
 def too_big_numbers(octets: NDArray[np.uint8]) -> list[int]:
-    """Where in the text of JSON objects a number stands, or may stand, that is no finite double."""
+    """Return where in the text of JSON objects a number stands, or may stand, that is no finite double."""
     return [*_long_exponents(octets), *_endless_digits(octets)]
 
 
 def has_endless_digits(text: bytes) -> bool:
-    """Whether there may be more digits in a row in `text` than a finite double needs."""
+    """Return whether there may be more digits in a row in `text` than a finite double needs."""
     return _ENDLESS_DIGITS in text.translate(_DIGITS_TO_ZERO)
 
 
 def may_be_too_big(text: bytes) -> bool:
-    """Whether `text` may have a number that is no finite double."""
+    """Return whether `text` may have a number that is no finite double."""
     return _EXPONENT.search(text) is not None or has_endless_digits(text)
 
 
 def _long_exponents(octets: NDArray[np.uint8]) -> Iterator[int]:
-    """Where the digits of long exponents without a minus begin.
+    """Yield where the digits of long exponents without a minus begin.
 
     In a string, such digits would hardly be followed by what ends a number.
     """
@@ -198,7 +198,7 @@ def _may_be_exponents(octets: NDArray[np.uint8]) -> NDArray[np.bool_]:
 def places(
     octets: NDArray[np.uint8], matches: Callable[[NDArray[np.uint8]], NDArray[np.bool_]], reach: int
 ) -> NDArray[np.intp]:
-    """Where something stands in `octets`, looked for in windows that stay in the processor's cache.
+    """Return where something stands in `octets`, looked for in windows that stay in the processor's cache.
 
     `matches` tells, for all octets of a window but the last `reach`, whether it stands there; it looks at
     that octet and at `reach` more.
@@ -209,7 +209,7 @@ def places(
 
 
 def _endless_digits(octets: NDArray[np.uint8]) -> Iterator[int]:
-    """Where there are more digits in a row than a finite double needs."""
+    """Yield where there are more digits in a row than a finite double needs."""
     sample = octets[::_STRIDE].tobytes().translate(_DIGITS_TO_ZERO)
     first = sample.find(_DIGITS_IN_A_ROW)
     while first >= 0:

@@ -65,7 +65,7 @@ def _examine(body: bytes, allow_list_data: bool) -> Row:
 
 
 def is_envelope(body: bytes) -> bool:
-    """Whether a body is no poison and names a message. Raises RecursionError as `examine` never does."""
+    """Return whether a body is not poison and names a message. Raises RecursionError, unlike `examine`."""
     try:
         pairs, poison = _pairs(body)
     except ValueError:
@@ -75,7 +75,7 @@ def is_envelope(body: bytes) -> bool:
 
 
 def _pairs(body: bytes, allow_list_data: bool = False) -> tuple[Pairs, bool]:
-    """The members of a body, and whether they make it poison. ValueError: it is no object."""
+    """Return the members of a body, and whether they make it poison. ValueError: it is no object."""
     try:
         pairs = document_pairs(body)
         check_data(body, pairs)
@@ -121,12 +121,12 @@ def _row(body: bytes, pairs: Pairs, poison: bool, allow_list_data: bool) -> Row:
 
 
 def is_usable(identity: Any) -> bool:
-    """Whether a value names a message: a string that is not blank."""
+    """Return whether a value names a message: a string that is not blank."""
     return isinstance(identity, str) and not is_blank(identity)
 
 
 def identity(job: Any, urn: Any) -> str | None:
-    """The URN of a body: a usable `job`, else a usable `urn`, else a blank `job`. UNSET = no such key."""
+    """Return the URN of a body: a usable `job`, else a usable `urn`, else a blank `job`; UNSET without."""
     for candidate in (job, urn):
         if is_usable(candidate):
             return without_surrogates(candidate)
@@ -157,12 +157,12 @@ def _of_kind(last: dict[str, Any], key: str, kind: type) -> Any:
 
 
 def _object(value: Any) -> dict[str, Any] | None:
-    """The members that count of an object; None when the value is none."""
+    """Return the members that count of an object; None when the value is none."""
     return dict(value) if isinstance(value, tuple) else None
 
 
 def _last_texts(body: bytes, pairs: Pairs, keys: Collection[str]) -> dict[str, bytes]:
-    """The text of the last value of each of these keys that the object `body` has."""
+    """Return the text of the last value of each of these keys that the object `body` has."""
     numbers = {key: number for number, (key, _) in enumerate(pairs) if key in keys}
     if not numbers:
         return {}
@@ -177,7 +177,7 @@ def _data(texts: dict[str, bytes], value: Any, allow_list_data: bool) -> str | N
 
 
 def _extra(text: bytes, pairs: Pairs) -> list[tuple[str, str]]:
-    """The unknown keys of a `meta` and the texts of their last values, in the order of their first ones."""
+    """Return unknown keys of a `meta` with the texts of their last values, in the order of the first."""
     keys = {key: None for key, _ in pairs if is_extra(key)}
     texts = _last_texts(text, pairs, keys)
     return [(without_surrogates(key), _shown(texts[key])) for key in keys]
@@ -188,5 +188,5 @@ def _shown(text: bytes) -> str:
 
 
 def is_extra(key: str) -> bool:
-    """Whether a key of `meta` belongs to `meta.extra`: not one of its own columns, not a forbidden one."""
+    """Return whether a key of `meta` belongs to `meta.extra`: no column has it, and it is not forbidden."""
     return key not in CORE_META_KEYS and key not in FORBIDDEN_META_KEYS

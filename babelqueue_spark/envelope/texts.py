@@ -13,12 +13,12 @@ NEEDS_ESCAPE = r'["\\\x00-\x1f]'
 
 
 def joined(*pieces: Any) -> Any:
-    """The pieces (string arrays or constants) strung together row by row; null where one of them is."""
+    """Join pieces (string arrays or constants) row by row; null where one of them is null."""
     return pc.binary_join_element_wise(*pieces, "")
 
 
 def escaped(column: Any) -> Any:
-    """The string `column` as it stands between the quotes of JSON strings; nulls stay."""
+    """Return the string `column` as it stands between the quotes of JSON strings; nulls stay."""
     if not must_escape(column):
         return column
     concerned = pc.fill_null(pc.match_substring_regex(column, NEEDS_ESCAPE), False)
@@ -29,24 +29,24 @@ def escaped(column: Any) -> Any:
 
 
 def must_escape(column: Any) -> bool:
-    """Whether a text of a string or binary `column` has a quote, a backslash or a control character."""
+    """Return whether a string or binary `column` has a quote, a backslash or a control character."""
     octets, bounds = octets_of(column)
     octets = octets[bounds[0] : bounds[-1]]
     return bool(((octets < ord(" ")) | (octets == ord('"')) | (octets == ord("\\"))).any())
 
 
 def digits(column: Any) -> Any:
-    """The integer `column` in decimal digits; nulls stay."""
+    """Return the integer `column` in decimal digits; nulls stay."""
     return column.cast(pa.string())
 
 
 def milliseconds(column: Any) -> Any:
-    """The timestamp `column` as digits of epoch milliseconds; nulls stay."""
+    """Return the timestamp `column` as digits of epoch milliseconds; nulls stay."""
     return digits(pc.divide(column.cast(pa.int64()), 1000))
 
 
 def dead_letter_block(blocks: Any) -> Any:
-    """Each dead letter block (a struct of DEAD_LETTER_TYPE) as a JSON object of all its seven members.
+    """Return each dead letter block (a struct of DEAD_LETTER_TYPE) as a JSON object of all its seven members.
 
     A null member is written as `null`; a null struct stays null.
     """

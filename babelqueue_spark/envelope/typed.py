@@ -58,7 +58,7 @@ class Payloads(NamedTuple):
 
 
 def typed(texts: pa.StringArray, wanted: pa.DataType) -> pa.Array:
-    """A column of JSON texts as a column of `wanted`, null where a value does not fit.
+    """Return a column of JSON texts as a column of `wanted`, null where a value does not fit.
 
     Numbers are taken from their text; timestamps from epoch milliseconds or RFC 3339 (UTC when no
     offset is given); decimals from numbers or numeric strings, rounded half up to the scale; binary
@@ -72,7 +72,7 @@ def typed(texts: pa.StringArray, wanted: pa.DataType) -> pa.Array:
 
 
 def payloads(raws: Raws, wanted: pa.DataType) -> Payloads:
-    """What `typed` makes of texts of UTF-8 that need not be JSON; one with half a surrogate pair is none."""
+    """Return `typed` of texts of UTF-8 that need not be JSON; half a surrogate pair makes a text invalid."""
     values, misfits = _fitting(raws, _parser(wanted))
     column = _of_values(values, wanted)
     if not misfits:
@@ -87,7 +87,7 @@ def payloads(raws: Raws, wanted: pa.DataType) -> Payloads:
 
 
 def _fitting(raws: Raws, parse: Callable[[Any], Any]) -> tuple[list[Any], list[int]]:
-    """The payloads parsed into the wanted type, and the rows of those that do not fit, None among them."""
+    """Return the payloads in the wanted type, None where one does not fit, and the rows of those."""
     with suppress(*_MISFIT, TypeError):  # of None
         return list(map(parse, raws)), []
     values: list[Any] = []
@@ -107,7 +107,7 @@ def _parser(wanted: pa.DataType) -> Callable[[bytes], Any]:
 
 
 def _annotation(wanted: pa.DataType) -> Any:
-    """The type that takes exactly what fits `wanted`; Raw where the text decides."""
+    """Return the type that takes exactly what fits `wanted`; Raw where the text decides."""
     kind: Any = msgspec.Raw
     if pa.types.is_struct(wanted):
         fields = [wanted.field(i) for i in range(wanted.num_fields)]
@@ -197,7 +197,7 @@ def _struct(raws: Raws, wanted: pa.StructType) -> pa.StructArray:
 
 
 def _struct_type(keys: tuple[str, ...], kinds: tuple[Any, ...]) -> type[msgspec.Struct]:
-    """A Struct of members that may be missing, by position: their keys need not be identifiers."""
+    """Return a Struct of members that may be missing, by position: their keys need not be identifiers."""
     names = _names(keys)
     return msgspec.defstruct(
         "Data",
@@ -274,7 +274,7 @@ def _integer(raw: bytes, bits: int) -> int | None:
 
 
 def _decimal(raw: bytes, scale: int, context: Context) -> Decimal | None:
-    """The number rounded to the scale; None where that takes more digits than the context has."""
+    """Return the number rounded to the scale; None where that takes more digits than the context has."""
     text = raw[1:-1] if raw.startswith(b'"') else raw
     if not _NUMBER.match(text) or len(text) > 400:
         return None

@@ -90,7 +90,7 @@ def ask(
 
 
 def _new_queue(binding: Binding, request_id: str) -> str:
-    """A name for a reply queue; in a Redis Cluster it needs a hash tag."""
+    """Return a name for a reply queue; in a Redis Cluster it needs a hash tag."""
     name = f"replies-{request_id}"
     try:
         binding.check_queue(name)
@@ -102,7 +102,7 @@ def _new_queue(binding: Binding, request_id: str) -> str:
 def _request(
     urn: str, data: Mapping[str, Any], request_id: str, reply_queue: str, *, headers: bool
 ) -> pa.RecordBatch:
-    """The row of a write. Its `meta`, which is not for routing, names the queue only without headers."""
+    """Return the row of a write. Its `meta` names the reply queue only where there are no headers."""
     extra = [] if headers else [(REPLY_TO_META, json.dumps(reply_queue))]
     meta = pa.struct([META_TYPE.field("id"), META_TYPE.field("extra")])
     return pa.RecordBatch.from_pydict(
@@ -134,7 +134,7 @@ def _replies(binding: Binding, queue: str, deadline: float) -> Iterator[Message]
 
 
 def _messages(queue: str, deliveries: pa.RecordBatch) -> Iterator[Message]:
-    """The valid envelopes among `DELIVERIES`."""
+    """Yield the valid envelopes among `DELIVERIES`."""
     envelopes = decode(deliveries.column("body"))
     columns = (
         envelopes.column("error"),
@@ -161,7 +161,7 @@ def _answers(reply: Message, request_id: str) -> bool:
 
 
 def _checked(reply: Message, urn: str) -> Message:
-    """The reply; raises what it reports."""
+    """Return the reply; raises what it reports."""
     if reply.job != REQUEST_FAILED:
         return reply
     reason, exception, error = (reply.data.get(name) for name in ("reason", "exception", "error"))

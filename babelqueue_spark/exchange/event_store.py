@@ -89,7 +89,7 @@ class EventStore:
         self._table = EventTable(str(location), dict(options or {}))
 
     def exists(self) -> bool:
-        """Whether the table was made."""
+        """Return whether the table was made."""
         return self._table.exists()
 
     def create(self) -> None:
@@ -97,7 +97,7 @@ class EventStore:
         self._table.opened()
 
     def describe(self) -> Description:
-        """What it holds. Reads the files that hold several streams."""
+        """Return what it holds. Reads the files that hold several streams."""
         table = self._table.opened()
         streams, events, size = set[str](), 0, 0
         files = files_with(table, None, (None, None)).to_pylist()
@@ -200,7 +200,7 @@ class EventStore:
         return self._slice(self._table.opened(), _parsed(stream), since, count, forward=forward)
 
     def get(self, stream: StreamId | str, event_id: str) -> dict[str, Any] | None:
-        """One event of a stream as a dict of the columns of a slice; None where it has no such event."""
+        """Return an event of a stream as a dict of the columns of a slice; None without such an event."""
         stream = str(_parsed(stream))
         wanted = (pc.field("stream") == stream) & (pc.field("event_id") == event_id)
         found = self._table.first(self._table.opened(), stream, (None, None), wanted, 1)
@@ -221,7 +221,7 @@ class EventStore:
         until: datetime | None = None,
         as_of: int | datetime | None = None,
     ) -> DataFrame:
-        """The events as a DataFrame with the columns `COLUMNS`, in no order.
+        """Return the events as a DataFrame with the columns `COLUMNS`, in no order.
 
         Args:
             spark: a session, also of Spark Connect.
@@ -239,7 +239,7 @@ class EventStore:
         return frame.mapInArrow(partial(_read_files, self._table, wanted), COLUMNS)
 
     def follow(self, spark: SparkSession, *, new: bool = False) -> DataFrame:
-        """The events as a stream over the table's versions, with the columns `COLUMNS`.
+        """Return the events as a stream over the table's versions, with the columns `COLUMNS`.
 
         Written by `format("babelqueue")`, they make the store an outbox: what was appended is published.
 
@@ -257,7 +257,7 @@ class EventStore:
         )
 
     def tail(self, stream: StreamId | str | None = None, count: int = 10) -> Iterator[pa.Table]:
-        """The last events, in the order of time; then, at each step, what was appended since the one before.
+        """Yield the last events, in the order of time; then, at each step, what was appended since.
 
         Without Spark, and without an end.
 

@@ -85,7 +85,7 @@ class EventTable:
             )
 
     def opened(self, version: int | datetime | None = None) -> DeltaTable:
-        """The table as it is now, or was: made where it is missing."""
+        """Return the table as it is now, or was: made where it is missing."""
         with self.explained():
             if version is None:
                 return self._created()
@@ -157,7 +157,7 @@ class EventTable:
         return True
 
     def version(self, application: str | None = None, *, pin: bool = False) -> int:
-        """The newest version; for an application, that which it has pinned, or pins now if it shall.
+        """Return the newest version; for an application, that which it has pinned, or pins now if it shall.
 
         The table remembers it, as a transaction of the application's.
 
@@ -174,13 +174,13 @@ class EventTable:
                 return version
 
     def exists(self) -> bool:
-        """Whether the table was made."""
+        """Return whether the table was made."""
         with self.explained():
             return DeltaTable.is_deltatable(self.location, storage_options=self._storage)
 
     @staticmethod
     def has(table: DeltaTable, transaction: tuple[str, int] | None) -> bool:
-        """Whether a transaction is in the table, or a later one of the same application."""
+        """Return whether a transaction is in the table, or a later one of the same application."""
         if transaction is None:
             return False
         application, version = transaction
@@ -188,7 +188,7 @@ class EventTable:
         return known is not None and known >= version
 
     def read(self, paths: Iterable[str], wanted: pc.Expression | None) -> Iterator[pa.Table]:
-        """The events of files that an expression is true of, file by file."""
+        """Yield the events of files that an expression is true of, file by file."""
         with self.explained():
             for path in paths:
                 events = pq.read_table(self._source(path), columns=SCHEMA.names).cast(SCHEMA)
@@ -204,7 +204,7 @@ class EventTable:
         *,
         forward: bool = True,
     ) -> pa.Table:
-        """The first events that an expression is true of, in the order of time, or backwards.
+        """Return the first events that an expression is true of, in the order of time, or backwards.
 
         Args:
             table: as it was opened.
@@ -231,12 +231,12 @@ class EventTable:
         return found
 
     def streams(self, path: str) -> pa.ChunkedArray:
-        """The stream of each event in a file."""
+        """Return the stream of each event in a file."""
         with self.explained():
             return pq.read_table(self._source(path), columns=["stream"])["stream"].cast(pa.string())
 
     def added(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        """What the versions from `first` to `last` added, version by version."""
+        """Yield what the versions from `first` to `last` added, version by version."""
         with self.explained():
             for version in range(first, last + 1):
                 changes = pa.table(self.opened().load_cdf(version, version, allow_out_of_range=True))
@@ -288,7 +288,7 @@ def _commit(table: DeltaTable, files: Iterable[EventFile], properties: CommitPro
 
 
 def files_with(table: DeltaTable, stream: str | None, bounds: tuple[Any, Any]) -> pa.Table:
-    """The files that may hold events of a stream (None = any) between two times (None = no bound).
+    """Return the files that may hold events of a stream (None = any) between two times (None = no bound).
 
     Returns:
         `path`, `size` in bytes, `events`, and of what the file holds the first and the last stream
@@ -312,7 +312,7 @@ def files_with(table: DeltaTable, stream: str | None, bounds: tuple[Any, Any]) -
 
 
 def _not_cut(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Ends of files: writers of Delta, such as `optimize`, cut their microseconds off."""
+    """Return the bounds of files: writers of Delta, such as `optimize`, cut their microseconds off."""
     return pc.add(times, pa.scalar(timedelta(microseconds=999), pa.duration("us")))
 
 

@@ -157,7 +157,7 @@ def _judged(rows: DataFrame) -> DataFrame:
 
 
 def _line(error: Exception) -> str:
-    """The connector's own line out of what Spark wraps around it."""
+    """Return the connector's own line out of what Spark wraps around it."""
     own = re.findall(r"babelqueue_spark\.errors\.\w+: (.+)", str(error))
     return str(own[-1]) if own else next(iter(str(error).splitlines()), type(error).__name__)
 

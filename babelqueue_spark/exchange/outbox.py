@@ -129,7 +129,7 @@ def _published(broker: BaseBinding, into: str, claimed: pa.RecordBatch) -> Itera
 def _relay_singly(
     outbox: SqlBinding, queue: str, broker: BaseBinding, into: str, claimed: pa.RecordBatch, until: float
 ) -> Relayed:
-    """What the broker refuses stays pending, and does not hold up what is behind it."""
+    """Return what the broker refuses stays pending, and does not hold up what is behind it."""
     done = Relayed()
     for row in range(claimed.num_rows):
         single = claimed.slice(row, 1)

@@ -172,7 +172,7 @@ class _Publisher:
         return {job.number: invalid for job, invalid in found if invalid}
 
     def _encoded(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, str]:
-        """The rows, all of one queue, as messages; or none, and why the broker cannot carry them."""
+        """Return the rows, all of one queue, as messages; or none, and why the broker cannot carry them."""
         try:
             [messages] = to_messages(rows, 0, _NO_IDS, self.options, self.binding).values()
         except BrokerError:

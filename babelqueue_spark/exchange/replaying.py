@@ -102,5 +102,5 @@ class Replay:
 
 
 def _key(stream: Column) -> Column:
-    """What keeps a stream's messages in order among several readers."""
+    """Return what keeps a stream's messages in order among several readers."""
     return F.when(F.length(stream) <= _LONGEST_KEY, stream).otherwise(F.sha2(stream, 256))

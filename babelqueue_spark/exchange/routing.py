@@ -29,7 +29,7 @@ class Routes:
             )
 
     def best(self, job: Column) -> Column:
-        """The queue of an exact URN, else of the pattern with most characters besides `*`; null without one.
+        """Return the queue of an exact URN, else of the pattern with most characters besides `*`; or null.
 
         Of two patterns with as many, the one that was given first.
         """
@@ -37,13 +37,13 @@ class Routes:
         return F.coalesce(*(_queue(job, pattern, queue) for pattern, queue in ordered))
 
     def all(self, job: Column) -> Column:
-        """Each queue with a pattern that matches, once, in the order of the routes; empty without one."""
+        """Return each queue with a pattern that matches, once, in the order of the routes."""
         queues = F.array(*(_queue(job, pattern, queue) for pattern, queue in self._pairs))
         return F.array_distinct(F.array_compact(queues))
 
 
 def matching(job: Column, pattern: str) -> Column:
-    """Whether a URN matches; false where there is none."""
+    """Return whether a URN matches; false where there is none."""
     if pattern == "*":
         return job.isNotNull()
     if "*" not in pattern:
@@ -52,12 +52,12 @@ def matching(job: Column, pattern: str) -> Column:
 
 
 def job_of(frame: DataFrame) -> Column:
-    """The URN of each row, null where it is empty or not there."""
+    """Return the URN of each row, null where it is empty or not there."""
     return F.coalesce(text_of(frame, "job"), text_of(frame, "urn"))
 
 
 def text_of(frame: DataFrame, name: str) -> Column:
-    """A column as text, null where it is empty or not there."""
+    """Return a column as text, null where it is empty or not there."""
     if name not in frame.columns:
         return F.lit(None).cast("string")
     return F.nullif(F.col(name).cast("string"), F.lit(""))

@@ -125,7 +125,7 @@ class Schedule:
         return deleted
 
     def jobs(self, spark: SparkSession) -> DataFrame:
-        """All jobs, with the columns of `JOBS`; each action on it reads the table again.
+        """Return all jobs, with the columns of `JOBS`; each action on it reads the table again.
 
         `state` is `waiting`, `claimed` while a release publishes the job, or `failed` with the `error` for
         which the broker cannot carry it: such a job stays until it is replaced or cancelled.
@@ -172,7 +172,7 @@ class Schedule:
             )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """What `jobs` gives, as Arrow batches in this process."""
+        """Yield what `jobs` gives, as Arrow batches in this process."""
         with self._open() as table:
             for page in table.browse():
                 yield _shown(page)
@@ -289,7 +289,7 @@ def _column(given: str | Column) -> Column:
 
 
 def _utc(moment: datetime) -> datetime:
-    """A time of a zone; without one, of this host's."""
+    """Return a time of a zone; without one, of this host's."""
     return moment.astimezone(UTC)
 
 

@@ -32,7 +32,7 @@ def with_ids(frame: DataFrame, seed: str) -> DataFrame:
 
 
 def _uuid(purpose: str, seed: str) -> Column:
-    """A UUID (version 8) of a source; null where there is none."""
+    """Return a UUID (version 8) of a source; null where there is none."""
     digest = F.sha2(F.concat(F.lit(f"{purpose} {seed} "), F.col(SOURCE)), 256)
     parts = (
         digest.substr(1, 8),

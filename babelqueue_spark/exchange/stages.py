@@ -39,7 +39,7 @@ class Stages:
 
     @staticmethod
     def marked(frame: DataFrame) -> DataFrame:
-        """The rows with columns of ours, by which `check` knows them again."""
+        """Return the rows with columns of ours, by which `check` knows them again."""
         empty = F.lit(None).cast("string")
         marks = {_JOB: job_of(frame), _ROW: F.monotonically_increasing_id(), _REASON: empty, _TRACE: empty}
         return frame.withColumns(marks if SOURCE in frame.columns else {**marks, SOURCE: empty})
@@ -88,7 +88,7 @@ class Stages:
 
     @staticmethod
     def stripped(frame: DataFrame) -> DataFrame:
-        """What `run` returned, with `REASON` as the only column of ours."""
+        """Return what `run` returned, with `REASON` as the only column of ours."""
         return frame.withColumn(REASON, F.col(_REASON)).drop(*_KEPT)
 
 
@@ -109,7 +109,7 @@ def _validating(stage: Stage, pattern: str) -> Stage:
 
 
 def _through(frame: DataFrame, pattern: str, stage: Stage, name: str, *, valid: bool = False) -> DataFrame:
-    """The rows with those that match behind the stage."""
+    """Return the rows with those that match behind the stage."""
     wanted = matching(F.col(_JOB), pattern)
     if valid:
         wanted = wanted & F.col(_REASON).isNull()

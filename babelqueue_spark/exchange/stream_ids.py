@@ -56,6 +56,6 @@ class StreamId:
         return str(self).replace(":", "__").replace(".", "--")
 
     def shard(self, shards: int) -> int:
-        """The number of a shard, from 0, that is the same in every process."""
+        """Return the number of a shard, from 0, that is the same in every process."""
         digest = hashlib.blake2b(str(self).encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") % shards

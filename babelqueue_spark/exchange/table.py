@@ -284,7 +284,7 @@ class ScheduleTable:
         return self._client.write(work)
 
     def jobs_of(self, chunk: Chunk) -> list[Job]:
-        """The jobs of a chunk, in the order in which they are published."""
+        """Return the jobs of a chunk, in the order in which they are published."""
         jobs = self._jobs
         ordered = select(jobs).where(jobs.c.chunk == chunk.number).order_by(jobs.c.due_at, jobs.c.id)
         with self._client.reading() as connection:
@@ -316,7 +316,7 @@ class ScheduleTable:
         connection.execute(update(self._chunks).where(mine, *conditions).values(leased_until=moment))
 
     def browse(self) -> Iterator[list[Job]]:
-        """All jobs, some at a time, in the order in which their ids were first scheduled."""
+        """Yield all jobs, some at a time, in the order in which their ids were first scheduled."""
         jobs, seen = self._jobs, 0
         while True:
             page = select(jobs).where(jobs.c.id > seen).order_by(jobs.c.id).limit(_PAGE_ROWS)

@@ -82,7 +82,7 @@ class Arguments(argparse.ArgumentParser):
 
 
 def reference(text: str) -> str:
-    """A URL without a secret in it, or a reference to one that has it."""
+    """Return a URL without a secret in it, or a reference to one that has it."""
     if not text.startswith(("env:", "file:")) and (_password(text) or _SECRET.search(text)):
         raise argparse.ArgumentTypeError(
             "holds a secret, and command lines are read by others: put the URL into a variable or a file, "
@@ -92,7 +92,7 @@ def reference(text: str) -> str:
 
 
 def _password(text: str) -> bool:
-    """Whether a URL, or one within its query, has a password, also one that should have been escaped."""
+    """Return whether a URL, or one within its query, has a password, also one that is not escaped."""
     return bool(_USER_AND_PASSWORD.search(unquote(text)))
 
 
@@ -105,7 +105,7 @@ def option(text: str) -> tuple[str, str]:
 
 
 def place(text: str) -> str:
-    """A path or URL of files without a secret in it."""
+    """Return a path or URL of files without a secret in it."""
     if _password(text) or _SECRET.search(text):
         raise argparse.ArgumentTypeError(
             "holds a secret, and command lines are read by others: give it to the file system in its own way"
@@ -122,7 +122,7 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def count(text: str) -> int:
-    """A number of at least 1."""
+    """Return a number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"'{text}' is not a number of at least 1")
     return int(text)

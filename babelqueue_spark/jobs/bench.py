@@ -83,7 +83,7 @@ def command_line() -> Arguments:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line; exits with 2 when it is wrong."""
+    """Return the command line; exits with 2 when it is wrong."""
     return command_line().parse_args(arguments)
 
 
@@ -102,7 +102,7 @@ def publish(messages: DataFrame, target: dict[str, str]) -> float:
 
 
 def read(spark: SparkSession, source: dict[str, str], state: str, messages: int) -> list[Any]:
-    """The progress of the batches of a stream that reads the queue to its end."""
+    """Return the progress of the batches of a stream that reads the queue to its end."""
     folder = f"{state.rstrip('/')}/{uuid.uuid4().hex}"
     query = (
         spark.readStream.format("babelqueue")
@@ -119,5 +119,5 @@ def read(spark: SparkSession, source: dict[str, str], state: str, messages: int)
 
 
 def line(what: str, messages: int, seconds: float) -> list[Any]:
-    """A row of the table."""
+    """Return a row of the table."""
     return [what, messages, f"{seconds:.1f}", round(messages / seconds)]

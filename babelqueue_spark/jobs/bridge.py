@@ -67,12 +67,12 @@ def command_line() -> Arguments:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line; exits with 2 when it is wrong."""
+    """Return the command line; exits with 2 when it is wrong."""
     return command_line().parse_args(arguments)
 
 
 def source_options(given: argparse.Namespace) -> dict[str, str]:
-    """The options of the read."""
+    """Return the options of the read."""
     return {
         "url": given.from_url,
         "queue": given.from_queue,
@@ -82,7 +82,7 @@ def source_options(given: argparse.Namespace) -> dict[str, str]:
 
 
 def target_options(given: argparse.Namespace) -> dict[str, str]:
-    """The options of the write."""
+    """Return the options of the write."""
     return {"url": given.to_url, **dict(given.to_option)}
 
 
@@ -93,7 +93,7 @@ def start(
     sink: Options,
     given: argparse.Namespace,
 ) -> StreamingQuery:
-    """The query that carries."""
+    """Return the query that carries."""
     frame = spark.readStream.format("babelqueue").options(**source).load()
     trigger: dict[str, Any] = {"processingTime": given.every} if given.every else {"availableNow": True}
     return (
@@ -108,7 +108,7 @@ def start(
 
 
 def carried_columns(frame: DataFrame, queue: str | None, sink: Options) -> DataFrame:
-    """What is written of the columns of a read, as far as the target keeps it."""
+    """Return what is written of the columns of a read, as far as the target keeps it."""
     with sink.binding() as binding:
         can = binding.capabilities
     beside = [*(["headers"] if can.headers else []), *(["delivery.key"] if can.keys else [])]

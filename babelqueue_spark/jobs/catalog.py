@@ -84,7 +84,7 @@ def _add_queue(task: Arguments) -> None:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line; exits with 2 when it is wrong."""
+    """Return the command line; exits with 2 when it is wrong."""
     return command_line().parse_args(arguments)
 
 
@@ -106,7 +106,7 @@ def infer(given: argparse.Namespace, console: Console) -> int:
 
 
 def shapes_of(rows: Rows) -> tuple[dict[str, Shape], Counter[str]]:
-    """What the payloads of each URN look like, and reason → messages that are no valid envelope."""
+    """Return what the payloads of each URN look like, and reason → messages that are no valid envelope."""
     shapes: dict[str, Shape] = {}
     refused: Counter[str] = Counter()
     for urn, data, error in rows:
@@ -118,7 +118,7 @@ def shapes_of(rows: Rows) -> tuple[dict[str, Shape], Counter[str]]:
 
 
 def schema_of(shape: Shape) -> dict[str, Any]:
-    """The schema of a URN's payloads."""
+    """Return the schema of a URN's payloads."""
     return {"$schema": _DRAFT, "$comment": f"inferred from {shape.values} messages", **shape.schema()}
 
 
@@ -169,7 +169,7 @@ def check(given: argparse.Namespace, console: Console) -> int:
 
 
 def findings(rows: Rows, registry: Registry) -> tuple[int, Counter[tuple[str, str, str]]]:
-    """How many messages there are, and (finding, URN, what) → messages."""
+    """Return how many messages there are, and (finding, URN, what) → messages."""
     found: Counter[tuple[str, str, str]] = Counter()
     total = 0
     for urn, data, error in rows:
@@ -211,7 +211,7 @@ def compat(given: argparse.Namespace, console: Console) -> int:
 
 
 def _changes(old: str, new: str) -> dict[str, list[str]]:
-    """Breaking changes by URN, or by the new file's name where schemas are given."""
+    """Return breaking changes by URN, or by the new file's name where schemas are given."""
     before, now = _registry_or_schema(old), _registry_or_schema(new)
     if isinstance(before, Registry) and isinstance(now, Registry):
         found = {}

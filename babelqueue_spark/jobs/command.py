@@ -53,12 +53,12 @@ class JobError(Exception):
 
 
 def of_both(options: Mapping[str, str]) -> dict[str, str]:
-    """Those options that reads and writes share: the broker's."""
+    """Return those options that reads and writes share: the broker's."""
     return {name: value for name, value in options.items() if name == "broker" or "." in name}
 
 
 def job(run: Job) -> Job:
-    """A job's `main`: what goes wrong is one line on standard error, and an exit code."""
+    """Return a job's `main`: what goes wrong is one line on standard error, and an exit code."""
     name = run.__module__.rpartition(".")[2].replace("_", "-")
 
     @wraps(run)
@@ -76,7 +76,7 @@ def job(run: Job) -> Job:
 
 
 def reason_of(error: Exception) -> str:
-    """The connector's own line out of what Spark wraps around it."""
+    """Return the connector's own line out of what Spark wraps around it."""
     text = str(error)
     if isinstance(error, PySparkImportError):
         return f'{text} Spark Connect needs: pip install "babelqueue-spark[connect]"'
@@ -91,7 +91,7 @@ def waiting(options: Options) -> int:
 
 
 def session(name: str) -> SparkSession:
-    """The session that is there, or one for a job that shuffles counts only."""
+    """Return the session that is there, or one for a job that shuffles counts only."""
     return SparkSession.getActiveSession() or (
         SparkSession.builder.appName(name)
         .config("spark.sql.shuffle.partitions", "4")
@@ -138,7 +138,7 @@ def new_console(**settings: Any) -> Console:
 
 
 def bar(console: Console, total: int | None) -> Progress:
-    """A progress bar; silent where the output is no terminal."""
+    """Return a progress bar; silent where the output is no terminal."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -150,12 +150,12 @@ def bar(console: Console, total: int | None) -> Progress:
 
 
 def spinner(console: Console, text: str) -> AbstractContextManager[object]:
-    """What is shown while work of unknown length is done; silent where the output is no terminal."""
+    """Return what is shown while work of unknown length is done; silent where the output is no terminal."""
     return console.status(text) if console.is_terminal else nullcontext()
 
 
 def show(console: Console, headings: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
-    """A table; numbers to the right, with separators."""
+    """Print a table; numbers to the right, with separators."""
     table = Table()
     lines = [list(row) for row in rows]
     for index, heading in enumerate(headings):

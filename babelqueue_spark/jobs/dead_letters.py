@@ -87,7 +87,7 @@ def command_line() -> Arguments:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line; exits with 2 when it is wrong."""
+    """Return the command line; exits with 2 when it is wrong."""
     return command_line().parse_args(arguments)
 
 
@@ -179,12 +179,12 @@ def _tables(report: Report) -> list[tuple[str, dict[str, int]]]:
 
 
 def as_json(report: Report) -> str:
-    """The report as a JSON object."""
+    """Return the report as a JSON object."""
     return json.dumps(asdict(report), indent=2, ensure_ascii=False)
 
 
 def as_html(report: Report) -> str:
-    """The report as a page that needs nothing beside it."""
+    """Return the report as a page that needs nothing beside it."""
     page = Environment(
         loader=PackageLoader("babelqueue_spark.jobs", "."), autoescape=True, undefined=StrictUndefined
     ).get_template("dead_letters.html")
@@ -228,7 +228,7 @@ def _figure(height: float) -> tuple[Figure, Any]:
 
 
 def _svg(figure: Figure) -> str:
-    """A figure as SVG whose texts are text."""
+    """Return a figure as SVG whose texts are text."""
     file = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "text.parse_math": False}):
         figure.savefig(file, format="svg")

@@ -95,7 +95,7 @@ def command_line() -> Arguments:
 
 
 def say(text: str) -> None:
-    """A headline."""
+    """Print a headline."""
     print(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() else f"\n{text}", flush=True)
 
 
@@ -152,7 +152,7 @@ def publish_bad(url: str) -> None:
 
 
 def run_drain(url: str, folder: Path) -> int:
-    """The drain job as spark-submit would run it."""
+    """Return the drain job as spark-submit would run it."""
     schemas = [part for urn, ddl in SCHEMAS.items() for part in ("--schema", f"{urn}={ddl}")]
     return drain.main(["--url", url, "--queue", QUEUE, "--output", str(folder / "lake"), *schemas])
 

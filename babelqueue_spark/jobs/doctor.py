@@ -80,7 +80,7 @@ def command_line() -> Arguments:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line; exits with 2 when it is wrong."""
+    """Return the command line; exits with 2 when it is wrong."""
     parser = command_line()
     given = parser.parse_args(arguments)
     if bool(given.url) != bool(given.queue):
@@ -91,7 +91,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def findings(given: argparse.Namespace) -> Iterator[Finding]:
-    """All that is asked for, one check after the other."""
+    """Yield all that is asked for, one check after the other."""
     options = {name.lower(): value for name, value in given.option}
     needed = _needed(given, options)
     of_broker = {name: value for name, value in options.items() if not name.startswith("journal.")}
@@ -107,7 +107,7 @@ def findings(given: argparse.Namespace) -> Iterator[Finding]:
 
 
 def as_json(found: list[Finding]) -> str:
-    """The findings as a JSON object; `ok` is whether none has failed."""
+    """Return the findings as a JSON object; `ok` is whether none has failed."""
     good = all(each.status != "failed" for each in found)
     return json.dumps({"ok": good, "findings": [asdict(each) for each in found]}, indent=2)
 

@@ -94,7 +94,7 @@ class Drain:
     metrics: str | None = None
 
     def check(self) -> int:
-        """The backlog now; raises what is wrong with options, catalog or broker before Spark starts."""
+        """Return the backlog; raise what is wrong with options, catalog or broker before Spark starts."""
         if self.catalog:
             Catalog(self.catalog)
         options = read_options(self._reading())
@@ -236,7 +236,7 @@ def command_line() -> Arguments:
 
 
 def parse(arguments: list[str] | None) -> Drain:
-    """The command line; exits with 2 when it is wrong."""
+    """Return the command line; exits with 2 when it is wrong."""
     parser = command_line()
     given = parser.parse_args(arguments)
     if given.namespace and not given.state:

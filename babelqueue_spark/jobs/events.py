@@ -122,7 +122,7 @@ def _add_replay(group: Any) -> None:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line; exits with 2 when it is wrong."""
+    """Return the command line; exits with 2 when it is wrong."""
     parser = command_line()
     given = parser.parse_args(arguments)
     if given.action == "replay" and (given.url is None or bool(given.queue) == bool(given.route)):
@@ -131,7 +131,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def moment(text: str) -> datetime:
-    """A time in the notation of ISO 8601; without a zone, of this host's."""
+    """Return a time in the notation of ISO 8601; without a zone, of this host's."""
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
     except ValueError:
@@ -146,7 +146,7 @@ def create(store: EventStore, given: argparse.Namespace, console: Console) -> No
 
 
 def describe(store: EventStore, given: argparse.Namespace, console: Console) -> None:
-    """How much it holds."""
+    """Print how much the store holds."""
     found = vars(store.describe())
     if given.json:
         print(json.dumps(found))
@@ -206,12 +206,12 @@ def replay(store: EventStore, given: argparse.Namespace, console: Console) -> No
 
 
 def line(row: dict[str, Any]) -> str:
-    """An event for a person."""
+    """Return an event for a person."""
     columns = (row["stream"], row["job"], row["event_id"], row["body"].decode())
     return printable(f"{row['occurred_at']:%Y-%m-%d %H:%M:%S} {' '.join(columns)}")
 
 
 def json_line(row: dict[str, Any]) -> str:
-    """All columns of an event; the body as text."""
+    """Return all columns of an event; the body as text."""
     occurred_at = row["occurred_at"].astimezone(UTC).isoformat(timespec="microseconds")
     return json.dumps({**row, "occurred_at": occurred_at, "body": row["body"].decode()}, ensure_ascii=False)

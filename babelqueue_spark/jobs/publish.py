@@ -126,7 +126,7 @@ def command_line() -> Arguments:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line; exits with 2 when it is wrong."""
+    """Return the command line; exits with 2 when it is wrong."""
     parser = command_line()
     given = parser.parse_args(arguments)
     if (given.start_line > 1 or given.end_line) and (given.table or given.format != _LINES):
@@ -220,7 +220,7 @@ def _publish(binding: BaseBinding, queue: str, bodies: pa.BinaryArray, first: in
 
 
 def _published_before(first: int, start: int) -> str:
-    """What is on the queue when a run that began at line `start` ends at line `first`."""
+    """Return what is on the queue when a run that began at line `start` ends at line `first`."""
     if first == start:
         return "nothing is published"
     return f"nothing is published from line {first} on: resume with --start-line {first}"

@@ -83,12 +83,12 @@ def command_line() -> Arguments:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line; exits with 2 when it is wrong."""
+    """Return the command line; exits with 2 when it is wrong."""
     return command_line().parse_args(arguments)
 
 
 def condition(given: argparse.Namespace) -> Column | None:
-    """All conditions of the command line as one, or None."""
+    """Return all conditions of the command line as one, or None."""
     failed_at = F.col("dead_letter.failed_at")
     conditions = []
     if given.reason:
@@ -106,7 +106,7 @@ def condition(given: argparse.Namespace) -> Column | None:
 
 
 def report(console: Console, result: Redriven, *, dry_run: bool) -> None:
-    """A table of what went where, and of what stayed; one line a message where nothing moved yet."""
+    """Print what went where, and what stayed; one line a message where nothing moved yet."""
     moved = Counter((move.to, move.reason or "", move.urn or "") for move in result.moves)
     rows = [
         *((*where, messages) for where, messages in sorted(moved.items())),

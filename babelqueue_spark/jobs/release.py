@@ -93,7 +93,7 @@ def command_line() -> Arguments:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line; exits with 2 when it is wrong."""
+    """Return the command line; exits with 2 when it is wrong."""
     parser = command_line()
     given = parser.parse_args(arguments)
     if given.action is None and given.url is None:
@@ -106,17 +106,17 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def listed(schedule: Schedule) -> Iterator[dict[str, Any]]:
-    """All jobs."""
+    """Return all jobs."""
     return (row for batch in schedule.batches() for row in batch.to_pylist())
 
 
 def line(row: dict[str, Any]) -> str:
-    """A job for a person."""
+    """Return a job for a person."""
     columns = (row["job_id"], row["state"], row["queue"] or "-", row["job"], row["error"] or row["data"])
     return printable(f"{row['send_at']:%Y-%m-%d %H:%M:%S} {' '.join(columns)}")
 
 
 def json_line(row: dict[str, Any]) -> str:
-    """All columns of a job."""
+    """Return all columns of a job."""
     times = {name: row[name].isoformat() for name in ("send_at", "scheduled_at")}
     return json.dumps({**row, **times}, ensure_ascii=False)

@@ -77,19 +77,19 @@ def command_line() -> Arguments:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line; exits with 2 when it is wrong."""
+    """Return the command line; exits with 2 when it is wrong."""
     return command_line().parse_args(arguments)
 
 
 def port(text: str) -> int:
-    """A number of a port, or 0."""
+    """Return a number of a port, or 0."""
     if not text.isdecimal() or int(text) > 65_535:
         raise argparse.ArgumentTypeError(f"'{text}' is not the number of a port")
     return int(text)
 
 
 def endpoint(text: str) -> str:
-    """The URL of metrics, without a secret in it."""
+    """Return the URL of metrics, without a secret in it."""
     if not text.startswith(("http://", "https://")):
         raise argparse.ArgumentTypeError(f"'{text}' is not a URL such as http://127.0.0.1:9464/metrics")
     return place(text)

@@ -79,7 +79,7 @@ def command_line() -> Arguments:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line; exits with 2 when it is wrong."""
+    """Return the command line; exits with 2 when it is wrong."""
     return command_line().parse_args(arguments)
 
 
@@ -105,7 +105,7 @@ def _browse(binding: BaseBinding, queue: str) -> Iterator[tuple[str, pa.RecordBa
 
 
 def line(row: dict[str, Any]) -> Text:
-    """A message for a person."""
+    """Return a message for a person."""
     meta, block = row["meta"] or {}, row["dead_letter"] or {}
     made: datetime | None = meta.get("created_at")
     found = Text(f"{made:%Y-%m-%d %H:%M:%S} " if made else "", "dim")
@@ -120,7 +120,7 @@ def line(row: dict[str, Any]) -> Text:
 
 
 def json_line(row: dict[str, Any]) -> str:
-    """All columns of a read; `data` as JSON where it is, `body` as text where it is UTF-8."""
+    """Return all columns of a read; `data` as JSON where it is, `body` as text where it is UTF-8."""
     row = {**row, "headers": dict(row["headers"] or ())}
     row["meta"] = row["meta"] and {**row["meta"], "extra": dict(row["meta"]["extra"] or ())}
     row["body"] = row["body"].decode("utf-8", "backslashreplace")

@@ -220,7 +220,7 @@ class Journal:
     # -- segments ----------------------------------------------------------------------------------
 
     def segment(self, batch: int, partition: int) -> Segment:
-        """The segment of one partition of one batch, written or not."""
+        """Return the segment of one partition of one batch, written or not."""
         return Segment(self._store, batch, partition)
 
     def left_to_others(self, batch: int, partition: int, names: list[str]) -> set[str]:
@@ -263,7 +263,7 @@ class Journal:
     def _segments(
         self, after: int, batch: int, *, telling: bool = False, seen: Survey | None = None
     ) -> Iterator[Segment]:
-        """The segments written in the batches `after + 1 … batch`, as they were `seen`, or by listing each.
+        """Return the segments of batches `after + 1 … batch`, as they were `seen`, or by listing each.
 
         With `telling`, only those of which a redelivery may be expected: as the size of an acknowledge record
         shows, most hold nothing but how many messages were claimed.
@@ -285,7 +285,7 @@ class Journal:
         return self._state if self._state is not None else self._read_state()
 
     def is_cleaned(self, batch: int) -> bool:
-        """Whether the segments of a batch may be gone, by one listing of the commits if it is not finished.
+        """Return whether a batch's segments may be gone; lists the commits once if it is not finished.
 
         Segments are removed only after the commit is written. So a segment that could be created before a
         listing without that commit is the first of its place, and no late one of a cleaned batch.
@@ -352,7 +352,7 @@ class Journal:
             )
 
     def _numbers(self, folder: str) -> list[int]:
-        """The numbers that name commits, or folders of batches, in ascending order."""
+        """Return the numbers that name commits, or folders of batches, in ascending order."""
         return _numbers(self._store.names(folder))
 
     def _still_unacknowledged(

@@ -36,7 +36,7 @@ def encode(value: Any) -> bytes:
 
 
 def folder_of(batch: int) -> str:
-    """The folder of a batch."""
+    """Return the folder of a batch."""
     return f"batches/{batch:010d}"
 
 
@@ -172,7 +172,7 @@ class Segment:
         self._store.remove_file(f"{self._stem}.arrow")
 
     def acknowledged(self) -> bool:
-        """Whether an acknowledge is recorded, so that it need not be repeated."""
+        """Return whether an acknowledge is recorded, so that it need not be repeated."""
         return self._store.read(f"{self._stem}.ack") is not None
 
     def mark_acknowledged(

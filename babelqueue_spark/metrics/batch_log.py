@@ -39,7 +39,7 @@ def log_batches(spark: SparkSession) -> Listener:
 
 
 def facts(batch: Batch, before: Batch | None) -> dict[str, Any]:
-    """What a line says: of the batch, and in `before` of the one before it, which the journal has counted."""
+    """Return a line on a batch; `before` tells of the batch before it, which the journal has counted."""
     queues = {
         queue: {"backlog": batch.backlog.get(queue), "planned": batch.planned.get(queue)}
         for queue in sorted({*batch.backlog, *batch.planned})

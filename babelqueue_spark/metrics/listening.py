@@ -23,13 +23,13 @@ class QueryObserver(Protocol):
     """What is told of queries that read through the connector."""
 
     def batch(self, batch: Batch, before: Batch | None) -> None:
-        """A batch has ended; `before` is the one before it in this run."""
+        """Take the progress of a batch that has ended; `before` is the one before it in this run."""
 
     def idle(self, last: Batch) -> None:
-        """A query found nothing to read since its last batch."""
+        """Note that a query found nothing to read since its last batch."""
 
     def ended(self, last: Batch, *, failed: bool) -> None:
-        """A query has ended."""
+        """Note that a query has ended."""
 
 
 class Listener(StreamingQueryListener):

@@ -19,7 +19,7 @@ _NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", type(
 
 
 def arrow_type(documents: Documents, urn: str) -> pa.DataType:
-    """The type of the payload of a URN: a struct or a map, or text where its schema describes neither.
+    """Return the type of the payload of a URN: a struct or a map, or text where its schema describes neither.
 
     Raises:
         KeyError: there is no schema for the URN.
@@ -38,7 +38,7 @@ class _Types:
         self._open: list[tuple[str, str]] = []
 
     def of(self, schema: Any, base: str) -> pa.DataType:
-        """The type of a schema in the document `base`."""
+        """Return the type of a schema in the document `base`."""
         if not isinstance(schema, Mapping):
             return JSON_TEXT
         if isinstance(schema.get("$ref"), str):
@@ -72,7 +72,7 @@ class _Types:
             self._open.pop()
 
     def _one_of(self, schemas: Sequence[Any], base: str) -> pa.DataType:
-        """The type that all have, besides the one for null; text where they differ."""
+        """Return the type that all have, besides the one for null; text where they differ."""
         others = [each for each in schemas if not (isinstance(each, Mapping) and _kinds(each) == ["null"])]
         found = {self.of(each, base) for each in others}
         if found == {pa.int64(), pa.float64()}:
@@ -89,7 +89,7 @@ class _Types:
 
 
 def _kinds(schema: Mapping[str, Any]) -> list[str]:
-    """The names of types that a schema allows, sorted, without null unless it is the only one."""
+    """Return the names of types that a schema allows, sorted, without null unless it is the only one."""
     given = schema.get("type")
     if isinstance(given, str):
         names = {given}
@@ -111,7 +111,7 @@ def _string(schema: Mapping[str, Any]) -> pa.DataType:
 
 
 def _number(schema: Mapping[str, Any]) -> pa.DataType:
-    """A decimal of as many places as `multipleOf` has, else a double."""
+    """Return a decimal of as many places as `multipleOf` has, else a double."""
     step = schema.get("multipleOf")
     if not isinstance(step, int | float) or step <= 0:
         return pa.float64()

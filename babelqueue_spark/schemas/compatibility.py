@@ -11,7 +11,7 @@ Schema = Mapping[str, Any]
 
 
 def breaks(old: Schema, new: Schema) -> list[str]:
-    """The breaking changes from `old` to `new`, sorted, as `path: what`; empty = compatible.
+    """Return the breaking changes from `old` to `new`, sorted, as `path: what`; empty = compatible.
 
     Beyond what the registry's tool reports: a type, a constant or items where any value was allowed.
     """
@@ -63,7 +63,7 @@ def _of_members(old: Schema, new: Schema) -> Iterator[str]:
 
 
 def _fits(old: Schema, new: Schema) -> bool:
-    """Whether all values that the old schema lists have the type that the new one wants."""
+    """Return whether all values that the old schema lists have the type that the new one wants."""
     kinds = {"string": str, "boolean": bool, "null": type(None)}
     values = old.get("enum", [old["const"]] if "const" in old else None)
     kind = kinds.get(new["type"])
@@ -94,7 +94,7 @@ def _quoted(text: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value as Go prints it."""
+    """Return a value as Go prints it."""
     if value is None:
         return "<nil>"
     if isinstance(value, bool):

@@ -30,11 +30,11 @@ class Documents:
     contents: dict[str, Any] = field(repr=False)
 
     def schema(self, urn: str) -> Mapping[str, Any] | None:
-        """The schema of a URN, or None."""
+        """Return the schema of a URN, or None."""
         return self.contents[self.names[urn]] if urn in self.names else None
 
     def resolve(self, reference: str, base: str) -> tuple[Any, str] | None:
-        """What a `$ref` in the document `base` refers to, and the document it is in; None for one elsewhere.
+        """Resolve a `$ref` of the document `base`: the schema and its document; None for one elsewhere.
 
         Raises:
             OptionError: nothing is there.
@@ -90,7 +90,7 @@ def read_json(path: str) -> Any:
 
 
 def _opened(location: str, config: Mapping[str, str] | None) -> tuple[Read, str]:
-    """What reads a file beside the manifest, by its relative name, and the manifest's name."""
+    """Return what reads a file beside the manifest, by its relative name, and the manifest's name."""
     if is_object_store(location):
         folder, _, last = location.rstrip("/").rpartition("/")
         is_file = last.endswith(".json")
@@ -152,7 +152,7 @@ def _references(node: Any) -> Iterator[str]:
 
 
 def _target(reference: str, base: str) -> tuple[str | None, str]:
-    """The document that a `$ref` names, None where it is no file, and the pointer into it."""
+    """Return the document that a `$ref` names, None where it is no file, and the pointer into it."""
     file, _, pointer = reference.partition("#")
     if not file:
         return base, pointer

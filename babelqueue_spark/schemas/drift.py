@@ -8,7 +8,7 @@ from typing import Any
 
 
 def unknown_members(schema: Mapping[str, Any], value: Any, path: str = "") -> Iterator[str]:
-    """The paths of members that the schema neither names nor describes by `additionalProperties`.
+    """Yield the paths of members that the schema neither names nor describes by `additionalProperties`.
 
     Schemas behind `$ref`, `oneOf` and the like are not looked into.
     """
@@ -29,5 +29,5 @@ def unknown_members(schema: Mapping[str, Any], value: Any, path: str = "") -> It
 
 
 def anywhere(violation: str) -> str:
-    """A violation without the positions in arrays: `items[].sku: not_a_string`."""
+    """Return a violation without the positions in arrays: `items[].sku: not_a_string`."""
     return re.sub(r"\[\d+\]", "[]", violation)

@@ -75,7 +75,7 @@ class Shape:
             self.items.merge(other.items)
 
     def schema(self) -> dict[str, Any]:
-        """The JSON Schema that all values fit."""
+        """Return the JSON Schema that all values fit."""
         kinds = set(self.kinds)
         if "number" in kinds:
             kinds.discard("integer")

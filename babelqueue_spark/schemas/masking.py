@@ -79,7 +79,7 @@ class Masked:
         self._mask = None if catalog is None else Mask(catalog)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The row, with `***` in place of what is hidden."""
+        """Return the row, with `***` in place of what is hidden."""
         if self._mask is None:
             return row
         texts = (pa.array([row[name]], pa.string()) for name in ("job", "data", "error"))
@@ -105,5 +105,5 @@ def _encoded(members: Mapping[str, msgspec.Raw]) -> msgspec.Raw:
 
 
 def _only(members: Mapping[str, msgspec.Raw], shown: frozenset[str]) -> dict[str, msgspec.Raw]:
-    """The members that may be shown, and the others hidden."""
+    """Return the members that may be shown, and the others hidden."""
     return {name: value if name in shown else msgspec.Raw(MASK) for name, value in members.items()}

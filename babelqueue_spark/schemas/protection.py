@@ -62,14 +62,14 @@ class Cipher:
         return cls(found)
 
     def protected(self, value: bytes) -> bytes:
-        """The JSON text of a value, sealed; what this key has sealed before stays as it is."""
+        """Return the JSON text of a value, sealed; what this key has sealed before stays as it is."""
         if self._opened(value) is not None:
             return value
         nonce = os.urandom(_NONCE)
         return b'"' + b64encode(nonce + self._aead.encrypt(nonce, value, None)) + b'"'
 
     def unprotected(self, value: bytes) -> bytes:
-        """The JSON text of a value, opened; what is no string was not sealed, and stays as it is.
+        """Return the JSON text of a value, opened; what is no string was not sealed, and stays as it is.
 
         Raises:
             UnopenedError: a string that this key cannot open.
@@ -101,7 +101,7 @@ def check_name(key: str) -> None:
 
 
 def protect(job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveFields], key: str) -> pa.Array:
-    """`data` with its sensitive values sealed, as strings; null where it is no JSON object.
+    """Return `data` with its sensitive values sealed, null where it is no JSON object.
 
     Args:
         job: the URN of each row; a URN without sensitive fields keeps its data.
@@ -113,7 +113,7 @@ def protect(job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveFields]
 
 
 def unprotect(job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveFields], key: str) -> pa.Array:
-    """`data` with its sealed values opened, as strings; null where one of them cannot be opened.
+    """Return `data` with its sealed values opened, as strings; null where one cannot be opened.
 
     The arguments are those of `protect`.
     """
@@ -121,7 +121,7 @@ def unprotect(job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveField
 
 
 def mask(job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveFields]) -> pa.Array:
-    """`data` with `***` in place of its sensitive values, as strings; null where it is no JSON object."""
+    """Return `data` with `***` in place of its sensitive values, null where it is no JSON object."""
     return _replaced(job, data, fields, lambda _: MASK)
 
 

@@ -44,15 +44,15 @@ class Registry:
         return tuple(self._documents.names)
 
     def schema(self, urn: str) -> Mapping[str, Any] | None:
-        """The JSON Schema of a URN's payload, or None."""
+        """Return the JSON Schema of a URN's payload, or None."""
         return self._documents.schema(urn)
 
     def arrow_type(self, urn: str) -> pa.DataType:
-        """The Arrow type of a URN's payload; `KeyError` where there is no schema."""
+        """Return the Arrow type of a URN's payload; `KeyError` where there is no schema."""
         return arrow_type(self._documents, urn)
 
     def sensitive_fields(self) -> dict[str, SensitiveFields]:
-        """The sensitive fields of each URN that has some.
+        """Return the sensitive fields of each URN that has some.
 
         Raises:
             OptionError: a schema marks `data` as a whole, or refers to one that is not there.
@@ -61,7 +61,7 @@ class Registry:
         return {urn: fields for urn, fields in found.items() if fields}
 
     def violations(self, jobs: pa.StringArray, data: pa.StringArray) -> pa.StringArray:
-        """The first violation in each payload, in the SDKs' words.
+        """Return the first violation in each payload, in the SDKs' words.
 
         Args:
             jobs: the URN of each row.
@@ -82,7 +82,7 @@ class Registry:
         return pa.array(found, pa.string())
 
     def violation(self, urn: str, data: str) -> str | None:
-        """The first violation in one payload, as `violations` finds it."""
+        """Return the first violation in one payload, as `violations` finds it."""
         judge = self._judge(urn)
         return None if judge is None else judge.first_violation(data.encode())
 
@@ -96,5 +96,5 @@ class Registry:
 
 
 def registry_of(given: Registry | str | Path) -> Registry:
-    """The registry itself, or the one at a location."""
+    """Return the registry itself, or the one at a location."""
     return given if isinstance(given, Registry) else Registry(given)

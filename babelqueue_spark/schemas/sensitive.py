@@ -54,7 +54,7 @@ class Place:
     leads: bool = False
 
     def below(self) -> Iterator[Place]:
-        """The places of members and elements."""
+        """Yield the places of members and elements."""
         yield from self.properties.values()
         yield from self.first
         yield from (place for place in (self.others, self.rest) if place is not None)
@@ -86,7 +86,7 @@ class SensitiveFields:
         return self._place.leads
 
     def replaced(self, data: str, replace: Replace) -> str:
-        """The JSON text with each sensitive value replaced; every other value keeps its text.
+        """Return the JSON text with each sensitive value replaced; every other value keeps its text.
 
         Raises:
             ValueError, RecursionError: it is no JSON object, or too deep.
@@ -102,7 +102,7 @@ class _Places:
         self._known: dict[tuple[int, ...], Place] = {}
 
     def of(self, schemas: Sequence[Schema]) -> Place:
-        """The place that all of the schemas describe, and those below it."""
+        """Return the place that all of the schemas describe, and those below it."""
         place = self._of(schemas)
         changed = True
         while changed:
@@ -134,7 +134,7 @@ class _Places:
         return self._of(schemas) if schemas else None
 
     def _expanded(self, schemas: Sequence[Schema]) -> list[Schema]:
-        """The schemas, those to which they refer, and all of their branches."""
+        """Return the schemas, those to which they refer, and all of their branches."""
         found: dict[int, Schema] = {}
         waiting = list(schemas)
         while waiting:
@@ -160,13 +160,13 @@ class _Places:
 
 
 def _of_member(schema: Mapping[str, Any], name: str) -> Any:
-    """What one schema says of a member: by its name, else as one of the others."""
+    """Return what one schema says of a member: by its name, else as one of the others."""
     named = _mapping(schema, "properties")
     return named[name] if name in named else schema.get("additionalProperties")
 
 
 def _hidden_marks(schema: Mapping[str, Any]) -> Iterator[str]:
-    """The keywords of a schema that lead to marks, and are not followed."""
+    """Yield the keywords of a schema that lead to marks, and are not followed."""
     for name, value in schema.items():
         if name not in _FOLLOWED and any(True for _ in _marked_within(value)):
             yield name
@@ -198,7 +198,7 @@ def _schemas(given: Iterable[tuple[Any, str]]) -> list[Schema]:
 
 
 def _first(schema: Mapping[str, Any]) -> list[Any]:
-    """What a schema says of the first elements of an array: by `prefixItems`, or a list in `items`."""
+    """Return what a schema says of the first elements of an array: by `prefixItems`, or a list in `items`."""
     for name in ("prefixItems", "items"):
         if isinstance(schema.get(name), list):
             return list(schema[name])

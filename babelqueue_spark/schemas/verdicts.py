@@ -56,7 +56,7 @@ class Judge:
                 yield None
 
     def first_violation(self, payload: Any) -> str | None:
-        """The first violation of a JSON text as `path: reason`, or None."""
+        """Return the first violation of a JSON text as `path: reason`, or None."""
         try:
             value = _parsed(payload)
         except (ValueError, RecursionError):
@@ -66,7 +66,7 @@ class Judge:
 
 
 def _parsed(payload: Any) -> Any:
-    """The value of a JSON text, whatever Python's own parser takes."""
+    """Return the value of a JSON text, whatever Python's own parser takes."""
     try:
         return _parse(payload)
     except _NO_JSON:
@@ -74,7 +74,7 @@ def _parsed(payload: Any) -> Any:
 
 
 def _integer_of(digits: str) -> float:
-    """An integer; one with more digits than Python takes counts as a number out of range."""
+    """Return an integer; one with more digits than Python takes counts as a number out of range."""
     try:
         return int(digits)
     except ValueError:
@@ -174,7 +174,7 @@ def _object(schema: Schema) -> Check:
 
 
 def _valid_kind(schema: Schema) -> type | None:
-    """A type of which each value is valid, which saves the check; None where there is none."""
+    """Return a type of which each value is valid, which saves the check; None where there is none."""
     if schema.keys() & {"const", "enum", "minLength", "minimum"}:
         return None
     kind = schema.get("type")
@@ -253,7 +253,7 @@ def _min_length(schema: Schema) -> int:
 
 
 def _minimum(schema: Schema) -> float:
-    """The least float that a number may be once it is one, which rounds; -infinity where any may be."""
+    """Return the least float that a number may be, after rounding; -infinity where any may be."""
     found = schema.get("minimum")
     return _float(found) if type(found) in (int, float) else -math.inf
 
@@ -273,7 +273,7 @@ class _UncertainError(Exception):
 
 
 def _certain_decoder(schema: Schema) -> Callable[[Any], Any] | None:
-    """What raises for each payload that may have a violation; None where that cannot be made."""
+    """Return what raises for each payload that may have a violation; None where that cannot be made."""
     try:
         return msgspec.json.Decoder(_certain(schema)).decode
     except (_UncertainError, ValueError, TypeError, OverflowError):  # some keys and bounds msgspec refuses
@@ -281,7 +281,7 @@ def _certain_decoder(schema: Schema) -> Callable[[Any], Any] | None:
 
 
 def _certain(schema: Schema) -> Any:
-    """A type of which each value that msgspec decodes into it has no violation."""
+    """Return a type of which each value that msgspec decodes into it has no violation."""
     if "const" in schema or isinstance(schema.get("enum"), list):
         return _certain_values(schema)
     match schema.get("type"):
@@ -306,7 +306,7 @@ def _certain(schema: Schema) -> Any:
 
 
 def _certain_values(schema: Schema) -> Any:
-    """The texts, integers and null among the values; others go through the check."""
+    """Return the texts, integers and null among the values; others go through the check."""
     check = _check(schema)
     allowed = [value for value in schema.get("enum", [schema.get("const")]) if check(value) is None]
     certain = [value for value in allowed if value is None or type(value) is str or _is_int64(value)]

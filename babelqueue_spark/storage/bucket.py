@@ -125,7 +125,7 @@ class ObjectStore(Store):
         return True
 
     async def _put_new(self, name: str, content: bytes) -> None:
-        """As `_repeated`; the requests end when the task that awaits them does."""
+        """Create a file, and repeat a request that failed; all end when the awaiting task does."""
         try:
             await obstore.put_async(self._ours, name, content, mode="create")
         except GenericError:
@@ -225,7 +225,7 @@ class ObjectStore(Store):
         )
 
     def _cause(self, error: Exception) -> str:
-        """What the store or the client says, in short: no request, signature or option."""
+        """Return what the store or the client says, in short: no request, signature or option."""
         text, _, details = str(error).partition("\n\nDebug source:")
         status = re.search(r"status code: (\d+ [\w ]*\w)", text)
         said = re.search(r"<Message>([^<]+)</Message>", text) or re.search(r'"message":\s*"([^"]+)"', text)

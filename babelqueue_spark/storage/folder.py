@@ -128,14 +128,14 @@ class LocalStore(Store):
 
 
 def _is_whole(path: Path, content: bytes) -> bool:
-    """Whether a file is all there: a segment by its footer, the others by their closing brace."""
+    """Return whether a file is all there: a segment by its footer, the others by their closing brace."""
     if path.suffix == ".arrow":
         return content.startswith(_ARROW_MAGIC) and content.endswith(_ARROW_MAGIC) and len(content) > 16
     return content.endswith(b"}")
 
 
 def _is_free(path: Path) -> bool:
-    """Whether a name can be taken: nothing is there, once what a dead writer left torn is set aside.
+    """Return whether a name can be taken: nothing is there, once what a dead writer left torn is set aside.
 
     A file that is not whole is most likely being written: it is waited for while it grows.
     """

@@ -16,7 +16,7 @@ PATIENCE = 120.0
 
 
 def is_object_store(location: str) -> bool:
-    """Whether a location is the URL of an object store."""
+    """Return whether a location is the URL of an object store."""
     scheme, colon, _ = location.partition("://")
     return bool(colon) and scheme.lower() in OBJECT_STORES
 
@@ -27,7 +27,7 @@ def open_store(
     config: Mapping[str, str] | None = None,
     patience: float = PATIENCE,
 ) -> Store:
-    """The store for a path, a `file:` URL or the URL of an object store.
+    """Return the store for a path, a `file:` URL or the URL of an object store.
 
     Args:
         location: the path or URL.

@@ -82,16 +82,16 @@ class Store(ABC):
             self._replace(name, content)
 
     def read(self, name: str) -> bytes | None:
-        """The content of a file, or None where there is none."""
+        """Return the content of a file, or None where there is none."""
         with self.explained():
             return self._read(name)
 
     def names(self, folder: str) -> list[str]:
-        """The names in a folder, sorted; empty where there is no such folder."""
+        """Return the names in a folder, sorted; empty where there is no such folder."""
         return sorted(self.sizes(folder))
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """The names in a folder → bytes of each file."""
+        """Return the names in a folder → bytes of each file."""
         with self.explained():
             return self._sizes(folder)
 
@@ -131,7 +131,7 @@ class Store(ABC):
         return self.create(name, content.getvalue().to_pybytes(), until)
 
     def read_arrow(self, name: str) -> ArrowFile | None:
-        """The content of an Arrow file, or None where there is none."""
+        """Return the content of an Arrow file, or None where there is none."""
         content = self.read(name)
         if content is None:
             return None
@@ -214,11 +214,11 @@ class Store(ABC):
         )
 
     def _shown(self, text: str) -> str:
-        """The text in one line, without a user's name and password."""
+        """Return the text in one line, without a user's name and password."""
         return " ".join((text.replace(self._login, "") if self._login else text).split())
 
 
 def login_in(location: str) -> str:
-    """The user's name and password of a URL, with the `@` behind them; empty where it has none."""
+    """Return the user's name and password of a URL, with the `@` behind them; empty where it has none."""
     login = re.match(r"[^:/]+://([^@]*:[^@]*@)", location)
     return login[1] if login else ""

@@ -63,16 +63,16 @@ class Contract(SilenceContract):
 
     @pytest.fixture
     def config(self) -> BindingConfig:
-        """How to reach the server, with a visibility timeout that does not end within a test."""
+        """Return how to reach the server, with a visibility timeout that does not end within a test."""
         raise NotImplementedError
 
     @pytest.fixture
     def unreachable(self) -> BindingConfig:
-        """A configuration that parses and cannot connect; with `SECRET` where it can hold a password."""
+        """Return a configuration that cannot connect; with `SECRET` where it can hold a password."""
         raise NotImplementedError
 
     def read(self, binding: Any, queue: str, count: int) -> pa.RecordBatch:
-        """The next `count` messages, which are not read again."""
+        """Return the next `count` messages, which are not read again."""
         raise NotImplementedError
 
     def assert_read(self, binding: Any, queue: str) -> None:
@@ -81,12 +81,12 @@ class Contract(SilenceContract):
 
     @pytest.fixture
     def queue(self) -> str:
-        """A queue of this test alone."""
+        """Return a queue of this test alone."""
         return f"orders-{uuid.uuid4().hex[:12]}"
 
     @pytest.fixture
     def connect(self, config: BindingConfig) -> Iterator[Connect]:
-        """Makes bindings, with changes of the configuration; they are closed after the test."""
+        """Make bindings, with changes of the configuration; they are closed after the test."""
         opened: list[BaseBinding] = []
 
         def connect(**changes: Any) -> Any:

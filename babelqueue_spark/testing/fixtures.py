@@ -29,7 +29,7 @@ class LocalBroker:
         self.url = f"sqlite:///{folder}/queues.db"
 
     def options(self, queue: str) -> dict[str, str]:
-        """What `spark.readStream` takes to consume a queue; `journalLocation` is left out elsewhere."""
+        """Return the options of a streaming read; other reads leave out `journalLocation`."""
         return {"url": self.url, "queue": queue, "journalLocation": str(self.folder / f"journal-{queue}")}
 
     def publish(self, queue: str, job: str, *data: Mapping[str, Any]) -> None:
@@ -42,7 +42,7 @@ class LocalBroker:
             binding.publish(queue, outgoing(len(bodies), body=bodies))
 
     def messages(self, queue: str) -> list[dict[str, Any]]:
-        """The envelopes that wait in a queue, in order; they stay there."""
+        """Return the envelopes that wait in a queue, in order; they stay there."""
         with self._binding(queue) as binding:
             return [json.loads(body) for batch in binding.browse(queue) for body in batch["body"].to_pylist()]
 

@@ -133,7 +133,7 @@ class SilentServer:
 
 
 def with_tls(context: ssl.SSLContext) -> Callable[[socket.socket], socket.socket]:
-    """A greeting of a `SilentServer`: the handshake of TLS."""
+    """Return a greeting of a `SilentServer`: the handshake of TLS."""
     return lambda client: context.wrap_socket(client, server_side=True)
 
 
@@ -217,7 +217,7 @@ class _Connection:
 
 
 def _addresses(*places: tuple[str, int]) -> list[tuple[bytes, bytes]]:
-    """The server's address and ours, as text and as Kafka writes it."""
+    """Return the server's address and ours, as text and as Kafka writes it."""
     texts = [f"{host}:{port}".encode() for host, port in places]
     packed = [host.encode() + struct.pack(">i", port) for host, port in places]
     return [(texts[0], texts[1]), (packed[0], packed[1])]

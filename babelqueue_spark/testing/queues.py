@@ -65,7 +65,7 @@ class BindingContract(Contract):
 
     @pytest.fixture
     def hasty(self, connect: Connect) -> Callable[[], Binding]:
-        """Makes bindings whose claims lapse soon."""
+        """Make bindings whose claims lapse soon."""
         return lambda: connect(visibility_timeout=self.shortest_timeout)
 
     def test_identical_bodies_are_separate_messages(self, binding: Binding, queue: str) -> None:

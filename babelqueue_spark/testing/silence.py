@@ -53,7 +53,7 @@ class SilenceContract:
     """Client options with which a silent broker is given up after a second or two."""
 
     def at(self, config: BindingConfig, address: str) -> BindingConfig:
-        """The same server at another `host:port`, which is given up soon."""
+        """Return the same server at another `host:port`, which is given up soon."""
         return replace(
             config,
             url=LOCAL_ADDRESS.sub(address, config.url),
@@ -61,22 +61,22 @@ class SilenceContract:
         )
 
     def greeting(self, context: ssl.SSLContext) -> Callable[[Any], Any]:
-        """How a server answers before its silence, up to the end of the TLS handshake."""
+        """Return how a server answers before its silence, up to the end of the TLS handshake."""
         return with_tls(context)
 
     @staticmethod
     def reading(binding: Any, queue: str) -> Any:
-        """The verb that reads messages of a queue."""
+        """Return the verb that reads messages of a queue."""
         raise NotImplementedError
 
     @pytest.fixture
     def secure(self) -> tuple[ssl.SSLContext, BindingConfig] | None:
-        """A server's TLS context, and a configuration that trusts it; None where that is not tested."""
+        """Return a server's TLS context and a configuration that trusts it; None where it is not tested."""
         return None
 
     @pytest.fixture
     def proxy(self, config: BindingConfig) -> Iterator[Proxy | None]:
-        """A proxy before the server; None where there is no network in between."""
+        """Start a proxy before the server; None where there is no network in between."""
         found = LOCAL_ADDRESS.search(config.url)
         if found is None:
             yield None
@@ -162,12 +162,12 @@ class SilenceContract:
         ]
 
     def _later_verb(self, binding: Any, queue: str) -> Verb | None:
-        """A verb that this binding can do once it has read something, which it does here."""
+        """Return a verb that this binding can do once it has read something, which it does here."""
         del binding, queue
         return None
 
     def _assert_given_up(self, bindings: Sequence[Any], verbs: Sequence[Verb], address: str) -> None:
-        """All verbs at once, in threads: what hangs must not hang the tests."""
+        """Run all verbs at once, in threads: what hangs must not hang the tests."""
         limit = max(binding.silence_limit for binding in bindings) + _SLACK
         endings = _ended(list(zip(bindings, verbs, strict=True)), limit)
         for ending in endings:
@@ -183,7 +183,7 @@ class SilenceContract:
 
 
 def _ended(work: Sequence[tuple[Any, Verb]], seconds: float) -> list[_Ending]:
-    """How each verb ended; fails for those that have not ended after so many seconds."""
+    """Return how each verb ended; fails for those that have not ended after so many seconds."""
     endings = [_Ending() for _ in work]
 
     def run(binding: Any, verb: Verb, ending: _Ending) -> None:

@@ -35,7 +35,7 @@ def outgoing(
     keys: Sequence[str | None] | None = None,
     delays: Sequence[int | None] | None = None,
 ) -> pa.RecordBatch:
-    """An `OUTGOING` batch; delays in milliseconds."""
+    """Return an `OUTGOING` batch; delays in milliseconds."""
     given = [None] * len(bodies)
     pairs = [None if header is None else list(header.items()) for header in headers or given]
     columns = (bodies, pairs, keys or given, delays or given)
@@ -52,7 +52,7 @@ def publish_all(binding: Binding, queue: str, bodies: Sequence[bytes]) -> None:
 
 
 def eventually(probe: Callable[[], Any], patience: float = PATIENCE) -> Any:
-    """What `probe` returns, once that is true; fails when it takes too long."""
+    """Return what `probe` returns, once that is true; fails when it takes too long."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         found = probe()
@@ -65,7 +65,7 @@ def eventually(probe: Callable[[], Any], patience: float = PATIENCE) -> Any:
 def claim_some(
     binding: Binding, queue: str, *, messages: int = 100, max_bytes: int = 64 * MIB
 ) -> pa.RecordBatch:
-    """One claim, repeated while it gives nothing."""
+    """Claim once, repeated while it gives nothing."""
 
     def claim() -> pa.RecordBatch | None:
         batch = binding.claim(queue, min(messages, binding.capabilities.claim_batch), max_bytes)
@@ -75,7 +75,7 @@ def claim_some(
 
 
 def take(binding: Binding, queue: str, count: int) -> pa.RecordBatch:
-    """As many claims as it takes to have `count` messages, as one batch."""
+    """Claim as often as it takes to have `count` messages, as one batch."""
     claimed: list[pa.RecordBatch] = []
     while (missing := count - sum(batch.num_rows for batch in claimed)) > 0:
         claimed.append(claim_some(binding, queue, messages=missing))
@@ -103,7 +103,7 @@ def assert_empty(binding: Binding, queue: str) -> None:
 
 
 def assert_safe(error: Exception) -> None:
-    """One line, no secret, and nothing chained that would show one."""
+    """Assert that an error is one line, holds no secret, and has no cause that would show one."""
     assert str(error).strip()
     assert "\n" not in str(error)
     assert SECRET not in str(error)
@@ -112,12 +112,12 @@ def assert_safe(error: Exception) -> None:
 
 
 def joined(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch out of several, or out of none."""
+    """Join batches, or none, to one."""
     return pa.concat_batches([empty_deliveries(), *batches])
 
 
 def through_ipc(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch as it comes out of a file."""
+    """Return the batch as it comes out of a file."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -130,7 +130,7 @@ Work = Callable[..., Any]
 
 
 def in_processes(count: int, work: Work, *arguments: Any) -> list[Any]:
-    """What `work` returns in each of `count` new processes, which begin it together."""
+    """Return what `work` returns in each of `count` new processes, which begin it together."""
     context = get_context("spawn")
     barrier = context.Barrier(count)
     with ProcessPoolExecutor(count, context, initializer=_begin_together, initargs=(barrier,)) as pool:
@@ -159,7 +159,7 @@ def publish_marked(
 def claimed_by_a_killed_process(
     binding_class: type[Binding], config: BindingConfig, queue: str, count: int
 ) -> list[bytes]:
-    """The bodies that a process had claimed when it was killed."""
+    """Return the bodies that a process had claimed when it was killed."""
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_claim_and_wait, args=(binding_class, config, queue, count, theirs))

@@ -10,12 +10,12 @@ _SAMPLED = "01"
 
 
 def derived(trace_id: str) -> str:
-    """The `traceparent` of the parent that each SDK derives from an envelope's `trace_id`."""
+    """Return the `traceparent` of the parent that each SDK derives from an envelope's `trace_id`."""
     return f"00-{trace_id_of(trace_id):032x}-{span_id_of(trace_id):016x}-{_SAMPLED}"
 
 
 def trace_id_of(trace_id: str) -> int:
-    """The 128 bits of a UUID, a digest of any other text; never 0."""
+    """Return the 128 bits of a UUID, a digest of any other text; never 0."""
     digits = trace_id.replace("-", "")
     if len(digits) == 32:
         try:
@@ -28,12 +28,12 @@ def trace_id_of(trace_id: str) -> int:
 
 
 def span_id_of(trace_id: str) -> int:
-    """The 64 bits of the span that stands for whoever began the trace; never 0."""
+    """Return the 64 bits of the span that stands for whoever began the trace; never 0."""
     return _digest(f"babelqueue-span:{trace_id}", 8)
 
 
 def sent(parent: str, queue: str, message_id: str) -> str:
-    """The `traceparent` of a message that goes to a queue: the same each time that it is published.
+    """Return the `traceparent` of a message that goes to a queue: the same each time that it is published.
 
     Args:
         parent: the `traceparent` of what it follows from.

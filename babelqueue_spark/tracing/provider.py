@@ -54,7 +54,7 @@ class GivenIds(IdGenerator):
 
 
 def provider_of(key: str, source: str | Callable[[], Any]) -> tuple[TracerProvider, GivenIds]:
-    """The provider of this process that `key` names, with what gives its spans their ids.
+    """Return the provider of this process that `key` names, with what gives its spans their ids.
 
     Raises:
         OptionError: the source gives none.

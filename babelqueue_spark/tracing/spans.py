@@ -112,7 +112,7 @@ class Spans:
 
     @contextmanager
     def batch(self, query: str, number: int) -> Iterator[Batch]:
-        """The span of a micro-batch, on the driver; exported when the block ends."""
+        """Open the span of a micro-batch, on the driver; it is exported when the block ends."""
         attributes = {
             **self._operation("process"),
             "messaging.operation.name": "foreachBatch",
@@ -124,14 +124,14 @@ class Spans:
 
     @contextmanager
     def dataframe_handler(self, pattern: str) -> Iterator[None]:
-        """The span of a DataFrame handler, on the driver, below that of its batch."""
+        """Open the span of a DataFrame handler, on the driver, below that of its batch."""
         attributes = {**self._operation("process"), "messaging.babelqueue.handler": pattern}
         with self._current("process", SpanKind.INTERNAL, attributes):
             yield
 
     @contextmanager
     def process(self, message: Received, batch: str | None, subscriber: str | None = None) -> Iterator[Call]:
-        """The span of a handler that gets one message, below the span that sent the message.
+        """Open the span of a handler that gets one message, below the span that sent the message.
 
         Args:
             message: what it gets.
@@ -157,12 +157,12 @@ class Spans:
             yield Call(span)
 
     def context_of(self, message: Received) -> str | None:
-        """The `traceparent` of the span that sent a message, as `process` finds it."""
+        """Return the `traceparent` of the span that sent a message, as `process` finds it."""
         return _text_of(get_current_span(_parent(message.headers, message.trace_id)))
 
     @contextmanager
     def sending(self, sends: Sequence[Send]) -> Iterator[None]:
-        """The spans of messages that the block publishes. Repeated, they are the same spans."""
+        """Open the spans of messages that the block publishes. Repeated, they are the same spans."""
         calls = [(span, Call(span)) for span in map(self._started, sends)]
         try:
             yield
@@ -190,7 +190,7 @@ class Spans:
         context: Context | None = None,
         links: Sequence[Link] = (),
     ) -> Iterator[Span]:
-        """A span that is the current one in the block, with the class of what the block raises."""
+        """Open a span that is current in the block, and note the class of what the block raises."""
         with self._tracer.start_as_current_span(
             name,
             context,
@@ -219,7 +219,7 @@ class Spans:
 
 
 def _parent(headers: Mapping[str, str], trace_id: str | None) -> Context:
-    """What the message's `traceparent` names, else what its `trace_id` stands for, else nothing."""
+    """Return what the message's `traceparent` names, else what its `trace_id` stands for, else nothing."""
     if headers.get(TRACEPARENT):
         carried = _PROPAGATOR.extract(headers)
         if _span_context(carried).is_valid:

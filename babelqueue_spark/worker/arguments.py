@@ -14,7 +14,7 @@ from babelqueue_spark.worker.outcomes import Policy, UnknownUrn
 
 
 def checked_policy(policy: Policy) -> Policy:
-    """The policy; `OptionError` where it cannot be."""
+    """Return the policy; `OptionError` where it cannot be."""
     if policy.max_attempts < 1:
         raise OptionError(f"max_attempts is {policy.max_attempts}, but takes a whole number of at least 1")
     if policy.unknown_urn not in get_args(UnknownUrn):
@@ -30,7 +30,7 @@ def checked_policy(policy: Policy) -> Policy:
 
 
 def checked_timeout(name: str, seconds: float | None, store: IdempotencyStore | None) -> float | None:
-    """The seconds; `OptionError` where they do not fit into the lease of the store."""
+    """Return the seconds; `OptionError` where they do not fit into the lease of the store."""
     if seconds is None:
         return None
     if seconds <= 0:
@@ -44,7 +44,7 @@ def checked_timeout(name: str, seconds: float | None, store: IdempotencyStore | 
 
 
 def checked_context(keys: Sequence[str]) -> tuple[str, ...]:
-    """The keys of `meta`; `OptionError` for one that is not the users'."""
+    """Return the keys of `meta`; `OptionError` for one that is not the users'."""
     if isinstance(keys, str):
         raise OptionError(f"context is '{keys}', but takes several keys of meta, such as ('tenant',)")
     for key in keys:

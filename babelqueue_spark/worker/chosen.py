@@ -14,7 +14,7 @@ from babelqueue_spark.worker.moving import Claims, Plan, Redriven, Selection, mo
 
 
 def names_of(deliveries: pa.RecordBatch) -> list[str]:
-    """The names by which messages are chosen: digests of id and body, which browsing and claiming share.
+    """Return the names by which messages are chosen: digests of id and body.
 
     Equal messages share a name: who chooses a name twice chooses two of them.
     """
@@ -70,7 +70,7 @@ def drop_chosen(options: Mapping[str, str], queue: str, chosen: Iterable[str]) -
 
 
 def _there(binding: Binding, queue: str, chosen: Iterable[str]) -> Counter[str]:
-    """The chosen names that are in the queue, so that none is searched for in vain, claim after claim.
+    """Return the chosen names that are in the queue, so that none is searched for in vain, claim after claim.
 
     All of them where a browse claims messages itself, or did not see all that waits.
     """

@@ -91,7 +91,7 @@ class Counts:
         return sorted(found, key=lambda row: tuple(value or "" for value in row[:3]))
 
     def as_dict(self) -> dict[str, Any]:
-        """The counters by name, and `by` as a list; of JSON's types."""
+        """Return the counters by name, and `by` as a list; of JSON's types."""
         names = (
             "read",
             "acked",

@@ -136,14 +136,14 @@ def _run(row: int, rows: Rows, handlers: Handlers, admission: Admission, rules: 
 
 
 def _call(message: Message, handlers: Handlers, rules: Rules) -> AbstractContextManager[Call | None]:
-    """The span of the handler; None where it has none."""
+    """Return the span of the handler; None where it has none."""
     if rules.spans is None or not handlers.calls(message.job):
         return nullcontext()
     return rules.spans.process(message, rules.batch_span)
 
 
 def _waiting(row: int, rows: Rows, verdict: Verdict, reason: str, rules: Rules) -> Verdict:
-    """The verdict; a release is an attempt where the queue cannot hold it back, or it would never end."""
+    """Return the verdict; a release counts as an attempt where the queue cannot delay it."""
     if verdict.outcome is Outcome.RELEASED and not rules.can_wait(rows.queues[row]):
         return rules.policy.failed(rows.attempts[row], Failure(reason=reason))
     return verdict

@@ -35,7 +35,7 @@ def log(verdict: Verdict, rows: Rows, row: int) -> None:
 
 
 def _told(verdict: Verdict) -> dict[str, Any]:
-    """A decision as the seeds name its parts; what it does not have is left out."""
+    """Return a decision as the seeds name its parts; what it does not have is left out."""
     parts = {
         "attempts": verdict.attempts,
         "reason": verdict.reason,

@@ -96,7 +96,7 @@ class Work:
     batch_span: str | None = None
 
     def outbox(self) -> Outbox:
-        """The outbox of this batch."""
+        """Return the outbox of this batch."""
         return Outbox(self.location, self.run, self.batch, resolved_config(self.journal_config))
 
 

@@ -179,7 +179,7 @@ Context = Callable[[], Mapping[str, str]]
 def outgoing_rows(
     result: Any, message: Message, *, headers: bool, context: Context, parent: str | None = None
 ) -> list[dict[str, Any]]:
-    """What a handler returned, as rows of a write, of JSON's types: an idempotency store keeps them.
+    """Return what a handler returned, as rows of a write, of JSON's types: an idempotency store keeps them.
 
     Args:
         result: None, an `Outgoing`, or several.

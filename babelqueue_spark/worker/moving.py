@@ -30,10 +30,10 @@ class Selection(ABC):
 
     @abstractmethod
     def rows(self, deliveries: pa.RecordBatch, columns: pa.RecordBatch) -> set[int]:
-        """The numbers of the selected rows of a `DELIVERIES` batch; `columns` are those of a read of it."""
+        """Return the numbers of the selected rows of a `DELIVERIES` batch; `columns` are a read's."""
 
     def is_done(self) -> bool:
-        """Whether it is known that nothing more will be selected."""
+        """Return whether it is known that nothing more will be selected."""
         return False
 
 
@@ -130,7 +130,7 @@ class Claims:
             yield claim
 
     def _taken(self) -> Iterator[pa.RecordBatch]:
-        """What stays is held until the end, so that it is claimed only once."""
+        """Yield the chosen claims; hold what stays until the end, so that it is claimed only once."""
         binding, queue = self._binding, self._queue
         if not binding.claimable(queue):
             yield from binding.browse(queue)

@@ -107,7 +107,7 @@ class DataFrameFailedError(Exception):
 
 
 def text_of(error: BaseException) -> str:
-    """The text of an exception; empty where it raises one itself."""
+    """Return the text of an exception; empty where it raises one itself."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001 (the code of whoever wrote the handler)

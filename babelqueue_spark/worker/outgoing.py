@@ -71,7 +71,7 @@ def by_target(messages: pa.RecordBatch, options: Options, binding: BaseBinding) 
 
 
 def _returning(rows: Rows, decisions: Decisions, binding: BaseBinding) -> pa.RecordBatch:
-    """The messages that go back to their queue; a release keeps its attempts."""
+    """Return the messages that go back to their queue; a release keeps its attempts."""
     chosen = decisions.rows_with(Outcome.RETRIED, Outcome.RELEASED)
     verdicts = [decisions.verdicts[row] for row in chosen]
     delays = [
@@ -114,7 +114,7 @@ def _copies(
     *,
     dead: bool,
 ) -> pa.RecordBatch:
-    """Copies of messages that were read, with headers and keys where the broker keeps them."""
+    """Copy messages that were read, with headers and keys where the broker keeps them."""
     can = binding.capabilities
     count = len(chosen)
     columns = {
@@ -168,7 +168,7 @@ def check_outputs(outputs: Sequence[Mapping[str, Any]], options: Options, bindin
 
 
 def _rows(outputs: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-    """Outputs as columns of a write."""
+    """Return outputs as columns of a write."""
     found = [
         {
             **columns,

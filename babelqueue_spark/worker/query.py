@@ -14,7 +14,7 @@ from babelqueue_spark.storage import open_store
 
 
 def query_id(spark: Any, checkpoint: str | None, journal_config: Mapping[str, str]) -> str:
-    """The id of the query whose batch is handled now.
+    """Return the id of the query whose batch is handled now.
 
     Args:
         spark: the session of the batch.

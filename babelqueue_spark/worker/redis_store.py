@@ -50,7 +50,7 @@ class RedisStore(IdempotencyStore):
         self._open: RedisClient | None = None
 
     def claim(self, ids: Sequence[str], owner: str) -> list[Record]:
-        """In one round trip."""
+        """Claim in one round trip."""
         ours = _CLAIM + owner.encode()
         values = self._connected().ask(
             *(("EVAL", _CLAIM_IT, 1, self._key(message_id), ours, self.lease) for message_id in ids)
@@ -87,7 +87,7 @@ class RedisStore(IdempotencyStore):
 
 
 def _record(value: bytes, owner: bytes) -> Record:
-    """What a value says; another program's is that of a handled message."""
+    """Return what a value says; another program's is that of a handled message."""
     if value.startswith(_CLAIM):
         return Record("granted" if value == _CLAIM + owner else "held")
     by, result = value[len(_HANDLED) :][:_OWNER_DIGITS], value[len(_HANDLED) + _OWNER_DIGITS :]

@@ -27,7 +27,7 @@ class Responder:
         self._run = run
 
     def __call__(self, message: Message, *shared: Any) -> Reply:
-        """The reply; raises `Reject` for a request that names no queue for it, and the user's `Retry`."""
+        """Return the reply; raise `Reject` for a request that names no queue, and the user's `Retry`."""
         queue = message.reply_to
         if queue is None or len(queue.encode("utf-8", "replace")) > _LONGEST_QUEUE:
             raise Reject(NO_REPLY_TO, "neither the header 'reply-to' nor meta.reply_to names a queue")
@@ -43,7 +43,7 @@ class Responder:
 
 
 def _checked(data: Any) -> Mapping[str, Any]:
-    """The data of a reply; raises where that is no JSON object."""
+    """Return the data of a reply; raises where that is no JSON object."""
     if not isinstance(data, Mapping):
         raise TypeError(
             f"a responder returns the data of its reply, a mapping, but this is a {type(data).__name__}"

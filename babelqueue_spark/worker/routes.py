@@ -88,7 +88,7 @@ class Routes:
         self._subscribers.append(subscriber)
 
     def subscribers(self, job: str) -> list[Subscriber]:
-        """The subscribers of a URN, in the order in which they run.
+        """Return the subscribers of a URN, in the order in which they run.
 
         A wildcard does not stand for `EXECUTION_FAILED`: a subscriber that raises would hear of it for ever.
         """
@@ -100,20 +100,20 @@ class Routes:
         return sorted(found, key=_rank)
 
     def message_handler(self, job: str) -> MessageHandler | None:
-        """The message handler of a URN, or None."""
+        """Return the message handler of a URN, or None."""
         handler = self.of(job)
         return handler if isinstance(handler, MessageHandler) else None
 
     def of(self, job: str) -> Handler | None:
-        """The handler of a URN, or None."""
+        """Return the handler of a URN, or None."""
         return next((handler for handler in self.ordered() if matches(handler.pattern, job)), None)
 
     def dataframe_handlers(self) -> list[DataFrameHandler]:
-        """Those that run on the driver."""
+        """Return those that run on the driver."""
         return [handler for handler in self._handlers.values() if isinstance(handler, DataFrameHandler)]
 
     def ordered(self) -> list[Handler]:
-        """All handlers, in the order in which their patterns are tried."""
+        """Return all handlers, in the order in which their patterns are tried."""
         return sorted(self._handlers.values(), key=_rank)
 
 

@@ -92,7 +92,7 @@ class Rows:
         )
 
     def context(self, row: int, keys: Sequence[str]) -> dict[str, str]:
-        """The keys of `meta` that a message gets which follows from this one, with values as JSON text."""
+        """Return the keys of `meta` for a message that follows from this one, with values as JSON text."""
         message_id = self.ids[row]
         cause = {CAUSATION_META: json.dumps(message_id, ensure_ascii=False)} if message_id else {}
         return cause | {key: text for key, text in self._extra[row] or () if key in keys} if keys else cause

@@ -28,7 +28,7 @@ class Handlers(Protocol):
         """Run the handler of a message, which is open; returns what it returns, None where it has none."""
 
     def subscribers(self, job: str) -> Sequence[Subscriber]:
-        """The subscribers of a URN, in the order in which they run."""
+        """Return the subscribers of a URN, in the order in which they run."""
 
 
 class MessageHandlers:

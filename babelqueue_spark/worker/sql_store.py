@@ -62,7 +62,7 @@ class SqlStore(IdempotencyStore):
         self._open: tuple[SqlClient, Table] | None = None
 
     def claim(self, ids: Sequence[str], owner: str) -> list[Record]:
-        """In one transaction, which also drops rows whose time is over."""
+        """Claim in one transaction, which also drops rows whose time is over."""
 
         def work(connection: Connection, table: Table) -> list[Record]:
             now = self._milliseconds()

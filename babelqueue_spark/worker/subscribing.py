@@ -55,7 +55,7 @@ def notified(
 
 
 def _call(subscriber: Subscriber, message: Message, rules: Rules) -> AbstractContextManager[Call | None]:
-    """The span of the subscriber; None where tracing is off."""
+    """Return the span of the subscriber; None where tracing is off."""
     if rules.spans is None:
         return nullcontext()
     return rules.spans.process(message, rules.batch_span, subscriber.name)
@@ -64,7 +64,7 @@ def _call(subscriber: Subscriber, message: Message, rules: Rules) -> AbstractCon
 def _execution_failed(
     described: dict[str, Any], message: Message, context: Context, rules: Rules, parent: str | None
 ) -> list[dict[str, Any]]:
-    """The row of the failure, without its longest parts where the broker cannot carry them."""
+    """Return the row of the failure, without its longest parts where the broker cannot carry them."""
     found: list[dict[str, Any]] = []
     for data, kept in _attempts(described, context):
         event = Outgoing(job=EXECUTION_FAILED, data=data, queue=rules.failure_queue)
@@ -99,7 +99,7 @@ def _described(subscriber: Subscriber, error: BaseException, message: Message) -
 
 
 def _stack_trace(error: BaseException) -> str | None:
-    """The error's lines as Python prints them, from the subscriber on."""
+    """Return the error's lines as Python prints them, from the subscriber on."""
     own = error.__traceback__.tb_next if error.__traceback__ else None
     lines = "".join(traceback.format_exception(type(error), error, own or error.__traceback__))
     text = shortened(lines, len(lines)) or ""

@@ -51,7 +51,7 @@ def _interrupted_after(seconds: float) -> Iterator[None]:
 
 
 def with_jobs_cancelled_after(seconds: float | None, spark: SparkSession, call: Callable[[], T]) -> T:
-    """What `call` returns or raises; when time is up, its Spark jobs are cancelled, which ends it.
+    """Return what `call` returns or raises; when time is up, its Spark jobs are cancelled, which ends it.
 
     Raises:
         HandlerTimeoutError: it raised after that.
@@ -98,7 +98,7 @@ def _activate(spark: Any) -> None:
 
 
 def _job_tags(spark: Any) -> tuple[Callable[[str], Any], Callable[[str], Any]]:
-    """How to tag the jobs of a thread, and how to cancel those with a tag."""
+    """Return how to tag the jobs of a thread, and how to cancel those with a tag."""
     if isinstance(spark, SparkSession):
         return spark.sparkContext.addJobTag, spark.sparkContext.cancelJobsWithTag
     return spark.addTag, spark.interruptTag

@@ -56,6 +56,6 @@ def by_queue(sends: Iterable[Send]) -> defaultdict[str, list[Send]]:
 
 
 def links_of(rows: Rows, spans: Spans) -> list[str]:
-    """The contexts in which the first messages of a partition were sent."""
+    """Return the contexts in which the first messages of a partition were sent."""
     found = (spans.context_of(rows.message(row)) for row in range(min(len(rows), _LINKS)))
     return [context for context in found if context]

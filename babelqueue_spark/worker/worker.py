@@ -360,7 +360,7 @@ class Worker:
         return returned
 
     def _dataframe_handlers(self, frame: DataFrame) -> list[tuple[DataFrameHandler, list[str]]]:
-        """The DataFrame handlers that have rows, with the URNs of them."""
+        """Return the DataFrame handlers that have rows, with the URNs of them."""
         urns = [row.job for row in frame.where(_acceptable()).select("job").distinct().collect()]
         found = [
             (handler, [urn for urn in urns if self._routes.of(urn) is handler])
@@ -435,7 +435,7 @@ def _acceptable() -> Column:
 
 
 def _judged(frame: DataFrame, catalog: Registry | None) -> DataFrame:
-    """The rows with a column `violation`, and an `error` where it is not null."""
+    """Return the rows with a column `violation`, and an `error` where it is not null."""
     known = F.col("violation") if "violation" in frame.columns else F.lit(None).cast("string")
     if catalog is None:
         return frame.withColumn("violation", known)

@@ -37,7 +37,7 @@ class Message:
     body: bytes = b""
 
     def property(self, name: str) -> Any:
-        """One of `PROPERTIES`; None where it is left out."""
+        """Return one of `PROPERTIES`; None where it is left out."""
         place = PROPERTIES.index(name)
         return self.properties[place] if place < len(self.properties) else None
 
@@ -54,22 +54,22 @@ class MalformedError(Exception):
 
 
 def text(value: str) -> bytes:
-    """A string."""
+    """Return a string."""
     return _sized(0xA1, value.encode("utf-8", "surrogatepass"))
 
 
 def symbol(value: str) -> bytes:
-    """A symbol; what is not ASCII cannot be one, and is a string."""
+    """Return a symbol; what is not ASCII cannot be one, and is a string."""
     return _sized(0xA3, value.encode()) if value.isascii() else text(value)
 
 
 def number(value: int) -> bytes:
-    """A long."""
+    """Return a long."""
     return b"\x81" + value.to_bytes(8, "big", signed=True)
 
 
 def timestamp(milliseconds: int) -> bytes:
-    """A time since 1970."""
+    """Return a time since 1970."""
     return b"\x83" + milliseconds.to_bytes(8, "big", signed=True)
 
 
@@ -82,7 +82,7 @@ def encoded(
     properties: Mapping[str, bytes] | None = None,
     application: Mapping[str, bytes] | None = None,
 ) -> bytes:
-    """A message whose body is a string where it is UTF-8, as the SDKs write it, else data.
+    """Return a message whose body is a string where it is UTF-8, as the SDKs write it, else data.
 
     Args:
         time_to_live: in milliseconds.
@@ -169,7 +169,7 @@ def _read(raw: bytes) -> Message:
 
 
 def _plain(value: bytes) -> bytes:
-    """The bytes of an encoded text or binary value; other values as they are."""
+    """Return the bytes of an encoded text or binary value; other values as they are."""
     if value[0] == NULL[0]:
         return b""
     if value[0] in (0xA0, 0xA1, 0xA3):
@@ -180,7 +180,7 @@ def _plain(value: bytes) -> bytes:
 
 
 def _value(raw: bytes, place: int) -> tuple[Any, int]:
-    """The value at a place, and the place behind it."""
+    """Return the value at a place, and the place behind it."""
     code = raw[place]
     return _READERS[code](raw, place + 1)
 

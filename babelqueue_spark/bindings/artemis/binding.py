@@ -61,7 +61,7 @@ class ArtemisBinding(Binding):
         self._average = 0.0
 
     def backlog(self, queue: str) -> int:
-        """As the broker's management counts; where it may not be asked, up to a thousand by a browse."""
+        """Ask the broker's management; where it may not be asked, up to a thousand by a browse."""
         ready = self._client.ready(queue)
         if ready is not None:
             return ready
@@ -69,7 +69,7 @@ class ArtemisBinding(Binding):
         return seen if seen <= _LOOK else _MANY
 
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
-        """By a link that stays until its claims are settled; what comes beyond the bytes goes back."""
+        """Claim by a link that stays until its claims are settled; what comes beyond the bytes goes back."""
         with self._client.connected(queue) as connection:
             link = self._link(queue, connection)
             try:
@@ -82,7 +82,7 @@ class ArtemisBinding(Binding):
         return received(taken, link.name) if taken else empty_deliveries()
 
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
-        """True where the link of the claim is still open, and the broker knows."""
+        """Return true where the link of the claim is still open, and the broker knows."""
         return self._settle(queue, deliveries, Delivery.ACCEPTED)
 
     def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
@@ -112,7 +112,7 @@ class ArtemisBinding(Binding):
         return total
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
-        """By a link that copies; without what is claimed, by whomever."""
+        """Browse by a link that copies; without what is claimed, by whomever."""
         for found in self._browsed(queue):
             yield received(found, None)
 
@@ -126,11 +126,11 @@ class ArtemisBinding(Binding):
         return names_by_content(deliveries)
 
     def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:
-        """The larger of the body's count and of the failed deliveries that the broker counts."""
+        """Return the larger of the body's count and of the failed deliveries that the broker counts."""
         return counted_attempts(body_attempts, pc.fill_null(deliveries.column("count"), 1))
 
     def _link(self, queue: str, connection: Connection) -> QueueLink:
-        """The link from a queue. Claims of one that ended are back, and may come again by the next one."""
+        """Return the link from a queue. Claims of a link that ended may come again by the next."""
         link = self._links.get(queue)
         if link is None or not link.alive:
             self._links.pop(queue, None)
@@ -161,7 +161,7 @@ class ArtemisBinding(Binding):
         return taken
 
     def _window(self, messages: int, max_bytes: int) -> int:
-        """How many messages may come before we look at their sizes again."""
+        """Return how many messages may come before we look at their sizes again."""
         if not self._average:
             return min(messages, _FIRST_WINDOW)
         expected = int(min(max_bytes, _LARGEST_WINDOW_BYTES) / max(self._average, 1.0))
@@ -189,7 +189,7 @@ class ArtemisBinding(Binding):
         return pa.array([number is not None for number in ours], pa.bool_())
 
     def _leave_if_settled(self, queue: str, connection: Connection) -> None:
-        """A link that nothing is held on would keep its message groups to itself."""
+        """Close a link on which nothing is held: it would keep its message groups to itself."""
         if not self._links[queue].held:
             connection.leave(self._links.pop(queue))
 

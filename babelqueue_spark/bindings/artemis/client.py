@@ -54,7 +54,7 @@ class ArtemisClient:
 
     @contextmanager
     def connected(self, queue: str) -> Iterator[Connection]:
-        """The connection, for as long as nobody else may use it; its errors are explained."""
+        """Hold the connection, for as long as nobody else may use it, and explain its errors."""
         with self._lock:
             try:
                 yield self._open()
@@ -81,7 +81,7 @@ class ArtemisClient:
                 return None
 
     def error(self, text: str, queue: str, kind: type[BrokerError] = BrokerError) -> BrokerError:
-        """An error that names the broker and the queue."""
+        """Return an error that names the broker and the queue."""
         return kind(f"Artemis at {self._options.address}: queue '{queue}': {text}")
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class ArtemisClient:
         return self._connection
 
     def _connect(self) -> Connection:
-        """A connection; opened again, once, where it ends before anything was asked of it."""
+        """Return a connection; opened again, once, where it ends before anything was asked of it."""
         try:
             return Connection(self._options)
         except (ConnectionError, ssl.SSLEOFError):
@@ -128,7 +128,7 @@ class ArtemisClient:
 
 
 def advice_on(error: AmqpError | OSError) -> Advice:
-    """What to do about an error of the connection or of the broker."""
+    """Return what to do about an error of the connection or of the broker."""
     if isinstance(error, ssl.SSLError):
         return unreachable("TLS failed: check the certificates and artemis.ssl_ca_certs")
     if isinstance(error, TimeoutError):

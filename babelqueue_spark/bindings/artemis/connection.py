@@ -39,7 +39,7 @@ class QueueLink:
 
     @property
     def alive(self) -> bool:
-        """Whether what it holds is still ours."""
+        """Return whether what it holds is still ours."""
         return not self._wire.closed and bool(self.receiver.state & Endpoint.REMOTE_ACTIVE)
 
     def hold(self, delivery: Delivery) -> int:
@@ -69,7 +69,7 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended."""
+        """Return whether it has ended."""
         return self._wire.closed
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class Connection:
         self._wire.flush()
 
     def link(self, address: str, *, browse: bool = False) -> QueueLink:
-        """A link from a queue, which is made where it is missing; a browse leaves messages where they are."""
+        """Open a link from a queue, which is created where it is missing; a browse leaves messages there."""
         receiver = self._session.receiver(uuid.uuid4().hex)
         receiver.source.address = address
         receiver.source.capabilities.put_object(_QUEUE)
@@ -96,14 +96,14 @@ class Connection:
         return QueueLink(receiver, self._wire)
 
     def answers(self) -> QueueLink:
-        """A link from a queue of the broker's naming, which goes with the link."""
+        """Return a link from a queue of the broker's naming, which goes with the link."""
         receiver = self._session.receiver(uuid.uuid4().hex)
         receiver.source.dynamic = True
         self._attach(receiver)
         return QueueLink(receiver, self._wire)
 
     def sender(self, address: str, *, queue: bool = True) -> Sender:
-        """A link to an address; to a `queue`, that is made where it is missing."""
+        """Return a link to an address; to a `queue`, that is made where it is missing."""
         sender = self._session.sender(uuid.uuid4().hex)
         sender.target.address = address
         if queue:
@@ -131,7 +131,7 @@ class Connection:
         return found
 
     def read(self, link: QueueLink, most: int) -> list[tuple[int, bytes]]:
-        """As `fetch`, and accept them."""
+        """Fetch messages and accept them."""
         found = self.fetch(link, most)
         link.settle([number for number, _ in found], Delivery.ACCEPTED)
         return found

@@ -31,7 +31,7 @@ class Management:
         return None if total is None else max(0, total - sum(other or 0 for other in others))
 
     def _counts(self, resource: str) -> dict[str, int | None]:
-        """What it answers; None in place of an error."""
+        """Return what it answers; None in place of an error."""
         reply_to = amqp.text(self._answers.receiver.remote_source.address or "")
         asked = (
             amqp.encoded(

@@ -73,13 +73,13 @@ def received(found: Sequence[Found], holder: str | None) -> pa.RecordBatch:
 
 
 def numbers(claimed: pa.RecordBatch, holder: str) -> list[int | None]:
-    """The numbers in receipts, None where they are of another link."""
+    """Return the numbers in receipts, None where they are of another link."""
     receipts = (receipt.decode().partition(":") for receipt in claimed.column("receipt").to_pylist())
     return [int(number) if link == holder else None for link, _, number in receipts]
 
 
 def _contract(job: str | None, version: int | None, lang: str | None, attempts: int | None) -> dict[str, str]:
-    """The properties of the contract; none beside what is no envelope."""
+    """Return the properties of the contract; none beside what is no envelope."""
     if job is None and version is None and attempts is None:
         return {}
     shown = {

@@ -63,7 +63,7 @@ class Wire:
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended, or the broker is silent: what comes late would answer another question."""
+        """Return whether it has ended, or the broker is silent: a late answer is not for the next request."""
         return (
             self._silent
             or self._socket.fileno() < 0
@@ -87,7 +87,7 @@ class Wire:
         self._socket.close()
 
     def session(self, seconds: float | None = None) -> Session:
-        """A new session, which the broker has opened."""
+        """Return a new session, which the broker has opened."""
         session = self._engine.session()
         session.open()
         self.wait(lambda: bool(session.state & Endpoint.REMOTE_ACTIVE), seconds=seconds)

@@ -89,6 +89,6 @@ class FirehoseBinding(BaseBinding):
 
 
 def _lines(messages: pa.RecordBatch) -> list[Record]:
-    """A line for each body. Line breaks of JSON are between its tokens, where a space does as well."""
+    """Return a line for each body. Line breaks of JSON are between its tokens, where a space does as well."""
     lines = [_LINE_BREAK.sub(b" ", body) + b"\n" for body in messages.column("body").to_pylist()]
     return [Record({"Data": line}, len(line)) for line in lines]

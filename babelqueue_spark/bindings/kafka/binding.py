@@ -80,7 +80,7 @@ class KafkaBinding(LogBinding):
         return [row for row, record in enumerate(made) if record.size() > self._options.max_bytes]
 
     def retry_delay(self, queue: str, delay: int, attempts: int) -> int:
-        """That of the tier for so many attempts, whatever is asked for; `BrokerError` without tiers."""
+        """Return the delay of the tier for so many attempts; `BrokerError` without tiers."""
         del delay
         if not self._tiers.delays:
             raise self._kafka.error(
@@ -92,6 +92,6 @@ class KafkaBinding(LogBinding):
         self._kafka.close()
 
     def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:
-        """What the header says, else the body."""
+        """Return what the header says, else the body."""
         named = pc.map_lookup(deliveries.column("headers"), "bq-attempts", "first")
         return pc.coalesce(whole_numbers(named), body_attempts)

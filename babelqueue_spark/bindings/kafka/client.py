@@ -119,7 +119,7 @@ class KafkaClient:
             return {place.partition: self._answer(future).offset for place, future in asked.items()}
 
     def read(self, topic: str, partition: int, first: int, last: int) -> Iterator[list[Message]]:
-        """Records from offset `first` up to `last`, in batches."""
+        """Yield records from offset `first` up to `last`, in batches."""
         with self._explained(topic):
             consumer = self._consumer(self._options.group)
             try:
@@ -173,7 +173,7 @@ class KafkaClient:
                         raise KafkaException(place.error)
 
     def error(self, text: str, topic: str, kind: type[BrokerError] = BrokerError) -> BrokerError:
-        """An error that names the broker and the topic."""
+        """Return an error that names the broker and the topic."""
         return kind(f"Kafka at {self._options.servers}: topic '{topic}': {text}")
 
     def close(self) -> None:
@@ -284,7 +284,7 @@ class KafkaClient:
         return self._admin
 
     def _member(self) -> Consumer:
-        """A consumer that reads nothing: unlike the others it makes no topic by asking for it."""
+        """Return a consumer that reads nothing: unlike the others it makes no topic by asking for it."""
         if self._idle is None:
             self._idle = self._consumer(self._options.group)
         return self._idle
@@ -302,7 +302,7 @@ class KafkaClient:
         )
 
     def _settings(self, **more: Any) -> dict[str, Any]:
-        """For librdkafka; keys go to the partitions to which Java's clients send them."""
+        """Return librdkafka's settings; keys go to the partitions to which Java's clients send them."""
         return {
             "bootstrap.servers": self._options.servers,
             "partitioner": "murmur2_random",
@@ -330,7 +330,7 @@ class KafkaClient:
 
     @contextmanager
     def _explained(self, topic: str) -> Iterator[None]:
-        """Turns the client's errors into ours."""
+        """Turn the client's errors into ours."""
         try:
             yield
         except KafkaException as raised:
@@ -346,7 +346,7 @@ class KafkaClient:
 
 
 def _passing(error: KafkaError) -> bool:
-    """Whether the transaction may succeed in another attempt."""
+    """Return whether the transaction may succeed in another attempt."""
     return error.code() in _FENCED + _MOVING or error.retriable()
 
 
@@ -375,5 +375,5 @@ EARLIEST, LATEST = _SPEC.earliest(), _SPEC.latest()
 
 
 def since(milliseconds: int) -> Any:
-    """The spec of the first record of that time or later."""
+    """Return the spec of the first record of that time or later."""
     return _SPEC.for_timestamp(milliseconds)

@@ -39,7 +39,7 @@ class Record(NamedTuple):
     timestamp: int
 
     def size(self) -> int:
-        """Its bytes as far as limits count them, at most."""
+        """Return its bytes as far as limits count them, at most."""
         texts = (self.key or "", *chain.from_iterable(self.headers))
         return _OVERHEAD + len(self.body) + sum(map(_length, texts))
 

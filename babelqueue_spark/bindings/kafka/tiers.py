@@ -23,7 +23,7 @@ class Tiers:
     delays: tuple[int, ...] = ()
 
     def topic(self, work: str, delay: int) -> str:
-        """Where a message of a topic waits that shall wait `delay`: the first tier that is long enough.
+        """Return the topic where a message waits for `delay`: the first tier that is long enough.
 
         `IndexError` where none is.
         """
@@ -32,16 +32,16 @@ class Tiers:
         return f"{work}.retry.{number}"
 
     def after(self, attempts: int) -> int:
-        """The delay of the next try, after so many before it: a tier further each time, up to the last."""
+        """Return the delay before the next attempt: a tier further each time, up to the last."""
         return self.delays[min(attempts, len(self.delays) - 1)]
 
     def delay_of(self, topic: str) -> int:
-        """How long messages wait in a topic: 0 where it is no tier."""
+        """Return how long messages wait in a topic: 0 where it is no tier."""
         found = _TIER.fullmatch(topic)
         number = int(found["number"]) if found else 0
         return self.delays[number - 1] if 0 < number <= len(self.delays) else 0
 
     def work_topic(self, topic: str) -> str:
-        """The topic whose messages wait in a tier; any other is its own."""
+        """Return the topic whose messages wait in a tier; any other is its own."""
         found = _TIER.fullmatch(topic)
         return found["work"] if found and self.delay_of(topic) else topic

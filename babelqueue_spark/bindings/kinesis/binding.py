@@ -64,7 +64,7 @@ class KinesisBinding(LogBinding):
         return {shard.number: end for shard, end in zip(shards, ends, strict=True)}
 
     def next_offsets(self, queue: str, start: Mapping[int, int], messages: int) -> dict[int, int]:
-        """Counts records behind `start`: shards share `messages` evenly, and children wait for parents."""
+        """Count records behind `start`: shards share `messages` evenly, and children wait for parents."""
         shards = self._kinesis.shards(queue)
         listed = {shard.number for shard in shards}
         ends = {number: CLOSED for number, offset in start.items() if offset == CLOSED}
@@ -110,7 +110,7 @@ class KinesisBinding(LogBinding):
         del queue, offsets
 
     def backlog(self, queue: str) -> int:
-        """Counts by reading: Kinesis keeps no count."""
+        """Count by reading: Kinesis keeps no count."""
         return sum(batch.num_rows for batch in self.browse(queue))
 
     def check_queue(self, queue: str) -> None:
@@ -151,7 +151,7 @@ class KinesisBinding(LogBinding):
         return Record({"Data": body, "PartitionKey": partition_key}, size, key)
 
     def _last(self, queue: str, shard: Shard) -> int:
-        """The last sequence number of an open shard, or 0."""
+        """Return the last sequence number of an open shard, or 0."""
         now = time.time()
         for since in (*(now - window for window in _WINDOWS), None):
             last = 0
@@ -164,7 +164,7 @@ class KinesisBinding(LogBinding):
         return 0
 
     def _reach(self, queue: str, shard: Shard, start: int, messages: int) -> int:
-        """How far so many records behind `start` reach; `CLOSED` where a closed shard has no more."""
+        """Return how far so many records behind `start` reach; `CLOSED` where a closed shard has no more."""
         place = (queue, shard.number)
         known, counted, begun = start, 0, not start
         for page in self._kinesis.pages(queue, shard.id, at=start, limit=min(PAGE, messages + 1)):

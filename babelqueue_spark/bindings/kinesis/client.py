@@ -100,7 +100,7 @@ class KinesisClient(AwsClient):
         return str(parameters.get("StreamName", ""))
 
     def shards(self, stream: str) -> list[Shard]:
-        """All shards that Kinesis still has, parents first; none where there is no such stream."""
+        """Return all shards that Kinesis still has, parents first; none where there is no such stream."""
         found: list[Mapping[str, Any]] = []
         request: dict[str, Any] = {"StreamName": stream}
         with suppress(QueueNotFoundError):
@@ -153,7 +153,7 @@ class KinesisClient(AwsClient):
     def _iterator(
         self, stream: str, shard: str, at: int, since: float | None, *, behind: bool = False
     ) -> str:
-        """An iterator from the record `at` on, or from behind it; or since a time; else from the oldest."""
+        """Open an iterator at a record or behind it, or at a time; else at the oldest record."""
         position: dict[str, Any] = {"ShardIteratorType": "TRIM_HORIZON"}
         if at:
             kind = "AFTER_SEQUENCE_NUMBER" if behind else "AT_SEQUENCE_NUMBER"
@@ -185,7 +185,7 @@ class KinesisClient(AwsClient):
         raise self.error("it was created, but is not active yet: retry later", stream, BrokerUnreachableError)
 
     def _patiently(self, operation: str, stream: str, **parameters: Any) -> dict[str, Any]:
-        """The answer to one request, which is repeated while Kinesis is asked too often."""
+        """Return the answer to one request, which is repeated while Kinesis is asked too often."""
         for pause in pauses():
             try:
                 with self._explained(stream):

@@ -54,7 +54,7 @@ def _properties_size(given: dict[str, str]) -> int:
 
 @contextmanager
 def _collector_at_rest() -> Iterator[None]:
-    """For making many objects that live and hold no cycles: walking them again and again took a quarter."""
+    """Pause the collector while many objects without cycles are made: its walks took a quarter."""
     running = gc.isenabled()
     gc.disable()
     try:
@@ -122,7 +122,7 @@ class PulsarBinding(Binding):
 
     @_collector_at_rest()
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
-        """By a consumer that stays until its claims are settled.
+        """Claim by a consumer that stays until its claims are settled.
 
         A producer's batch is claimed as a whole: the first one may exceed the bounds.
         """
@@ -139,7 +139,7 @@ class PulsarBinding(Binding):
 
     @_collector_at_rest()
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
-        """By entry, which takes all messages of a producer's batch, in one call or several.
+        """Acknowledge by entry, which takes all messages of a producer's batch, in one call or several.
 
         False for those of an entry that is not complete yet, and for claims that ended with a connection
         of this binding.
@@ -188,7 +188,7 @@ class PulsarBinding(Binding):
         return self._pulsar.send(queue, zip(bodies, properties(messages), keys, delays, strict=True))
 
     def too_large(self, queue: str, messages: pa.RecordBatch) -> list[int]:
-        """Those which the client would send, and at which a broker of default size ends the connection.
+        """Find messages that the client would send, but that make a broker of default size hang up.
 
         Of larger ones, and those beyond another `maxMessageSize`, the client tells at once.
         """
@@ -198,7 +198,7 @@ class PulsarBinding(Binding):
         return [row for row, size in enumerate(sizes) if abs(size - _MAX_MESSAGE_SIZE) <= _FRAME_BYTES]
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
-        """By a reader where the admin endpoint tells where it has to begin, else by consumers."""
+        """Browse by a reader where the admin endpoint tells where it has to begin, else by consumers."""
         if self._options.admin_url is None:
             yield from self._browse_as_consumers(queue)
             return
@@ -217,13 +217,13 @@ class PulsarBinding(Binding):
         self._pulsar.close()
 
     def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:
-        """The larger of the sender's count (the property, else the body) and of the broker's redeliveries."""
+        """Return the larger of the sender's count (property, else body) and the broker's redeliveries."""
         named = pc.map_lookup(deliveries.column("headers"), "bq-attempts", "first")
         sent = pc.coalesce(whole_numbers(named), body_attempts)
         return counted_attempts(sent, pc.fill_null(deliveries.column("count"), 1))
 
     def _browse_as_consumers(self, queue: str) -> Iterator[pa.RecordBatch]:
-        """What is ready now, held by consumers of their own until the last batch was taken.
+        """Yield what is ready now, held by consumers of their own until the last batch was taken.
 
         The broker bounds what a consumer may hold: where one has its fill, another goes on.
         """
@@ -242,7 +242,7 @@ class PulsarBinding(Binding):
                 consumer.close()
 
     def _holds(self, queue: str, message: pulsar.Message) -> bool:
-        """Whether it is claimed by this binding."""
+        """Return whether it is claimed by this binding."""
         consumer = self._consumers.get(queue)
         return consumer is not None and self._claims.holds(consumer.holder, entry_of(message))
 
@@ -254,7 +254,7 @@ class PulsarBinding(Binding):
         return units
 
     def _send_again(self, queue: str, rest: pa.RecordBatch, consumer: BufferedConsumer) -> None:
-        """As they came, those that were not acknowledged; then they are."""
+        """Send messages again that were not acknowledged before; then acknowledge them."""
         places = map(split, rest.column("receipt").to_pylist())
         left = [not self._claims.is_acknowledged(text, place) for text, place in places]
         rest = rest.filter(pa.array(left, pa.bool_()))

@@ -27,15 +27,15 @@ class Claims:
         self._acknowledged: dict[bytes, set[int]] = {}
 
     def hold(self, holder: str, units: Iterable[Unit]) -> None:
-        """A consumer claims entries."""
+        """Note that a consumer claims entries."""
         self._held[holder].update((unit.entry, {held.position for held in unit.messages}) for unit in units)
 
     def holds(self, holder: str, entry: EntryId) -> bool:
-        """Whether a consumer has claimed an entry."""
+        """Return whether a consumer has claimed an entry."""
         return entry in self._held[holder]
 
     def holds_any(self, holder: str) -> bool:
-        """Whether a consumer has claims."""
+        """Return whether a consumer has claims."""
         return bool(self._held[holder])
 
     def complete(self, parts: Mapping[bytes, Part]) -> set[bytes]:
@@ -52,12 +52,12 @@ class Claims:
         self.drop(parts.values())
 
     def is_acknowledged(self, text: bytes, place: int | None = None) -> bool:
-        """Whether a message of a claim is acknowledged, or any of them; the claim is not complete."""
+        """Return whether a message of a claim is acknowledged, or any of them; the claim is not complete."""
         places = self._acknowledged.get(text, set())
         return bool(places) if place is None else place in places
 
     def drop(self, parts: Iterable[Part]) -> None:
-        """These messages are claimed no more."""
+        """Note that messages are claimed no more."""
         for claim, places in parts:
             held = self._held.get(claim.holder, {})
             if left := held.get(claim.entry):
@@ -66,7 +66,7 @@ class Claims:
                     del held[claim.entry]
 
     def end(self, holder: str) -> None:
-        """A consumer is closed: what it claimed and was not acknowledged is claimed no more."""
+        """Note that a consumer was closed: what it did not acknowledge is claimed no more."""
         self._ended.add(holder)
         self._held.pop(holder, None)
         its = [text for text in self._acknowledged if text.startswith(holder.encode())]
@@ -74,7 +74,7 @@ class Claims:
             del self._acknowledged[text]
 
     def has_ended(self, holder: str) -> bool:
-        """Whether a consumer of this binding is closed."""
+        """Return whether a consumer of this binding is closed."""
         return holder in self._ended
 
     def _is_complete(self, text: bytes, part: Part) -> bool:
@@ -83,7 +83,7 @@ class Claims:
         return len(self._places(text, part)) >= part.claim.total
 
     def _places(self, text: bytes, part: Part) -> set[int]:
-        """The places of a claim that are acknowledged now or were before; none where it ended."""
+        """Return the places of a claim that are acknowledged now or were before; none where it ended."""
         if part.claim.holder in self._ended:
             return set()
         return self._acknowledged.get(text, set()).union(part.places)

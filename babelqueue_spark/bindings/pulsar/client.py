@@ -64,7 +64,7 @@ class PulsarClient:
         self._producers: dict[str, pulsar.Producer] = {}
 
     def subscribe(self, queue: str, prefetch: int) -> pulsar.Consumer:
-        """A consumer of the subscription; the broker sends it up to `prefetch` messages ahead."""
+        """Return a consumer of the subscription; the broker sends it up to `prefetch` messages ahead."""
         return self._subscribe(self._topic(queue), queue, prefetch)
 
     def stand_by(self, queue: str) -> list[pulsar.Consumer]:
@@ -133,7 +133,7 @@ class PulsarClient:
         return count
 
     def cursors(self, queue: str) -> Iterator[Cursor]:
-        """How far the subscription is with each partition, as the admin endpoint says."""
+        """Yield how far the subscription is with each partition, as the admin endpoint says."""
         with self.explained(queue):
             self._make_subscription(queue)
         name = quote_plus(self._options.subscription, safe="*")
@@ -147,7 +147,7 @@ class PulsarClient:
                 ) from None
 
     def read(self, queue: str, cursor: Cursor, prefetch: int) -> Iterator[pulsar.Message]:
-        """What a subscription has before it, up to the last message of when it was asked for; by a reader."""
+        """Count by a reader what a subscription has before it, up to the last message of this moment."""
         if cursor.behind >= cursor.last:
             return
         patience = self._options.operation_timeout_seconds * 1000
@@ -168,7 +168,7 @@ class PulsarClient:
                 reader.close()
 
     def error(self, text: str, queue: str, kind: type[BrokerError] = BrokerError) -> BrokerError:
-        """An error that names the broker and the topic."""
+        """Return an error that names the broker and the topic."""
         return kind(f"Pulsar at {self._options.address}: topic '{queue}': {text}")
 
     def close(self) -> None:
@@ -181,7 +181,7 @@ class PulsarClient:
 
     @contextmanager
     def explained(self, queue: str) -> Iterator[None]:
-        """Turns the client's errors into ours."""
+        """Turn the client's errors into ours."""
         try:
             yield
         except ClaimRepeatedError as error:

@@ -30,7 +30,7 @@ class _Partial(NamedTuple):
     arrived: dict[int, Held]
 
     def unit(self, entry: EntryId) -> Unit:
-        """What came, as the whole of the entry."""
+        """Return what came, as the whole of the entry."""
         return Unit.of(entry, self.first, list(self.arrived.values()))
 
 
@@ -54,12 +54,12 @@ class BufferedConsumer:
         self._patience = _FIRST_MILLISECONDS
 
     def connected(self) -> bool:
-        """Whether the broker can reach the consumer now."""
+        """Return whether the broker can reach the consumer now."""
         connected: bool = self._consumer.is_connected()
         return connected
 
     def held_by(self, receipts: Iterable[bytes]) -> pa.BooleanArray:
-        """Which receipts are of claims of this consumer."""
+        """Return which receipts are of claims of this consumer."""
         holder = self.holder.encode()
         return pa.array([receipt.startswith(holder) for receipt in receipts], pa.bool_())
 
@@ -85,7 +85,7 @@ class BufferedConsumer:
         return list(claimed.values())
 
     def waiting(self, enough: int) -> int:
-        """How many messages wait here, unclaimed; no more are fetched than make `enough`."""
+        """Return how many messages wait here, unclaimed; no more are fetched than make `enough`."""
         count = sum(map(len, self._units))
         while count < enough and (unit := self._fetch()):
             self._units.append(unit)
@@ -97,7 +97,7 @@ class BufferedConsumer:
         return max(map(len, self._units), default=0)
 
     def put_back(self, unit: Unit) -> None:
-        """An entry that was claimed waits here again."""
+        """Take back an entry that was claimed."""
         self._units.append(unit)
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class BufferedConsumer:
         return self._units.popleft() if self._units else self._fetch()
 
     def _fetch(self) -> Unit | None:
-        """The next entry that is complete; None when nothing comes.
+        """Return the next entry that is complete; None when nothing comes.
 
         A producer's batch comes message by message. Where another consumer acknowledged a part of it, the
         rest is complete when nothing more comes.

@@ -45,11 +45,11 @@ class Cursor:
         )
 
     def start(self) -> pulsar.MessageId:
-        """A reader that starts after this reads what is not acknowledged, and what was beyond that."""
+        """Return a reader that starts after this reads what is not acknowledged, and what was beyond that."""
         return pulsar.MessageId(-1, *self.behind, -1)
 
     def has_acknowledged(self, entry: Position) -> bool:
-        """Whether an entry is none of those that the subscription still has to give out."""
+        """Return whether an entry is none of those that the subscription still has to give out."""
         following = bisect_left(self.acknowledged, entry, key=lambda each: each[1])
         beyond = following < len(self.acknowledged) and self.acknowledged[following][0] < entry
         return entry <= self.behind or beyond

@@ -34,7 +34,7 @@ class EntryId(NamedTuple):
     number: int
 
     def message_id(self) -> pulsar.MessageId:
-        """The id that acknowledges all of it."""
+        """Return the id that acknowledges all of it."""
         return pulsar.MessageId(self.partition, self.ledger, self.number, -1)
 
 
@@ -52,7 +52,7 @@ class Held(NamedTuple):
 
     @classmethod
     def of(cls, position: int, message: pulsar.Message) -> Held:
-        """That of a message of this place."""
+        """Return that of a message of this place."""
         return cls(position, message.data(), _properties(message), _key(message))
 
 
@@ -73,7 +73,7 @@ class Unit:
 
     @classmethod
     def of(cls, entry: EntryId, message: pulsar.Message, messages: list[Held]) -> Unit:
-        """That of an entry's messages, of which `message` is one."""
+        """Return that of an entry's messages, of which `message` is one."""
         return cls(entry, message.publish_timestamp(), message.redelivery_count(), messages)
 
     def __len__(self) -> int:
@@ -112,37 +112,37 @@ class Part(NamedTuple):
 
 
 def entry_of(message: pulsar.Message) -> EntryId:
-    """Where a message lies."""
+    """Return where a message lies."""
     place = message.message_id()
     return EntryId(message.topic_name(), place.partition(), place.ledger_id(), place.entry_id())
 
 
 def due(message: pulsar.Message) -> bool:
-    """Whether its delay is over, as far as the property that mirrors it tells."""
+    """Return whether its delay is over, as far as the property that mirrors it tells."""
     delay = _properties(message).get(_DELAY, "")
     waits = int(delay) if delay.isdecimal() and len(delay) <= _MOST_DIGITS else 0
     return bool(message.publish_timestamp() + waits <= time.time() * 1000)
 
 
 def batch_size(place: Any) -> int:
-    """How many messages the producer sent as the entry."""
+    """Return how many messages the producer sent as the entry."""
     fields = _varints(place.serialize())
     return dict(zip(fields, fields, strict=False)).get(_BATCH_SIZE << 3, 1)
 
 
 def claim_text(receipt: bytes) -> bytes:
-    """The encoded claim of a receipt."""
+    """Return the encoded claim of a receipt."""
     return receipt.rpartition(b" ")[0]
 
 
 def split(receipt: bytes) -> tuple[bytes, int]:
-    """The encoded claim of a receipt, and its message's place in the entry."""
+    """Return the encoded claim of a receipt, and its message's place in the entry."""
     text, _, place = receipt.rpartition(b" ")
     return text, int(place)
 
 
 def claims_of(receipts: Iterable[bytes]) -> dict[bytes, Part]:
-    """The claims that receipts are of, by their encoded form, and the places of the messages."""
+    """Return the claims that receipts are of, by their encoded form, and the places of the messages."""
     parts: dict[bytes, Part] = {}
     for text, place in map(split, receipts):
         part = parts.get(text)
@@ -179,7 +179,7 @@ def claimed(units: Sequence[Unit], holder: str | None) -> pa.RecordBatch:
 
 
 def units_of(batch: pa.RecordBatch) -> Iterator[Unit]:
-    """The entries that `DELIVERIES` with receipts hold; those of which a part is missing are left out."""
+    """Return the entries of `DELIVERIES` with receipts, without those of which a part is missing."""
     columns = (batch.column(name) for name in ("receipt", "body", "headers", "key", "enqueued_at", "count"))
     receipts, *others = map(_plain, columns)
     rows: dict[bytes, list[tuple[Any, ...]]] = defaultdict(list)
@@ -204,7 +204,7 @@ def again(batch: pa.RecordBatch) -> Iterator[tuple[bytes, dict[str, str], str | 
 
 
 def properties(messages: pa.RecordBatch) -> Iterator[dict[str, str]]:
-    """The properties of `OUTGOING` messages: headers, and over them what stands in the body."""
+    """Yield the properties of `OUTGOING` messages: headers, and over them what stands in the body."""
     headers = messages.column("headers").to_pylist()
     delays = messages.column("delay").to_pylist()
     found_in = projections(envelopes_of(messages))

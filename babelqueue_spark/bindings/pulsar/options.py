@@ -110,7 +110,7 @@ class PulsarOptions:
 
 
 def _address(url: str) -> tuple[str, bool]:
-    """What errors show of it, and whether it is TLS."""
+    """Return what errors show of it, and whether it is TLS."""
     try:
         parts = urlsplit(url)
         if parts.scheme not in ("pulsar", "pulsar+ssl") or "@" in parts.netloc or parts.query:

@@ -67,7 +67,7 @@ class RabbitBinding(Binding):
         self._queues.temporary(queue, int(idle * 1000))
 
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
-        """By consumers one after the other, each with a prefetch that keeps to both bounds."""
+        """Claim by consumers one after the other, each with a prefetch that keeps to both bounds."""
         claimed: list[pa.RecordBatch] = []
         count, size, until = 0, 0, time.monotonic() + _LONGEST_CLAIM
         while count < messages and (size < max_bytes or not count) and (ready := self.backlog(queue)):
@@ -89,7 +89,7 @@ class RabbitBinding(Binding):
         return pa.concat_batches(claimed) if claimed else empty_deliveries()
 
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
-        """True where the channel of the claim is still open; a whole claim goes in one frame."""
+        """Return true where the channel of the claim is still open; a whole claim goes in one frame."""
         del queue
         return self._settle_claimed(deliveries, give_back=False)
 
@@ -99,12 +99,12 @@ class RabbitBinding(Binding):
         self._settle_claimed(deliveries, give_back=True)
 
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
-        """Persistent and mandatory, with many unconfirmed messages on their way."""
+        """Publish persistent and mandatory messages, many of them unconfirmed at a time."""
         del idempotency_key
         return self._publisher.publish(queue, messages)
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
-        """What is ready now, held by a connection of its own until the last batch was taken."""
+        """Yield what is ready now, held by a connection of its own until the last batch was taken."""
         with RabbitBinding(self.config) as own:
             left = own.backlog(queue)
             while left > 0:
@@ -127,7 +127,7 @@ class RabbitBinding(Binding):
         return names_by_content(deliveries)
 
     def _window(self, messages: int, max_bytes: int) -> int:
-        """How many messages may come before we look at their sizes again."""
+        """Return how many messages may come before we look at their sizes again."""
         if not self._average:
             return max(1, min(messages, _FIRST_WINDOW, max_bytes // _LARGE_MESSAGE))
         expected = int(max_bytes / max(self._average, 1.0))

@@ -70,7 +70,7 @@ class DeliveryBuffer:
         self._woken.set()
 
     def deliveries(self, count: int) -> pa.RecordBatch:
-        """The first `count` of the messages."""
+        """Return the first `count` of the messages."""
         self._convert()
         return pa.concat_batches([empty_deliveries(), *self._batches]).slice(0, count)
 

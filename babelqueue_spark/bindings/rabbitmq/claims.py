@@ -36,13 +36,13 @@ class Claims:
         self._tags.clear()
 
     def tags_of(self, claimed: pa.RecordBatch) -> list[int | None]:
-        """The tag of each of the `DELIVERIES`, None where it is held no more."""
+        """Return the tag of each of the `DELIVERIES`, None where it is held no more."""
         receipts = (receipt.decode().partition(":") for receipt in claimed.column("receipt").to_pylist())
         tags = (int(tag) if channel == self.channel else None for channel, _, tag in receipts)
         return [tag if tag in self._tags else None for tag in tags]
 
     def frames(self, tags: Sequence[int]) -> tuple[int | None, list[int]]:
-        """How to settle deliveries by few frames: all up to a tag by one, and the other tags one by one."""
+        """Split tags so that few frames settle them: all up to a tag by one, the others one by one."""
         chosen = set(tags)
         kept = next((tag for tag in self._tags if tag not in chosen), None)
         leading = [tag for tag in tags if kept is None or tag < kept]

@@ -97,13 +97,13 @@ class RabbitClient:
         self._reason: BaseException | None = None
 
     def call(self, action: Action) -> Any:
-        """What `action(channel, done)` passes to `done`; it runs on the thread of the connection."""
+        """Return what `action(channel, done)` passes to `done`; it runs on the thread of the connection."""
         with self._explained():
             self._open()
             return self._ask(lambda done: action(self._opened(), done))
 
     def call_aside(self, action: Action) -> Any:
-        """As `call`, on a channel made for it: an error that closes it leaves claims alone."""
+        """Call on a channel of its own: an error that closes it leaves claims alone."""
 
         def aside(done: Done) -> None:
             answers: list[Any] = []
@@ -135,7 +135,7 @@ class RabbitClient:
 
     @contextmanager
     def consuming(self, queue: str, prefetch: int) -> Iterator[DeliveryBuffer]:
-        """A buffer into which at most `prefetch` messages of the queue come."""
+        """Consume into a buffer, which holds at most `prefetch` messages of the queue."""
         tag = uuid.uuid4().hex
 
         def consume(channel: Channel, done: Done) -> None:
@@ -295,7 +295,7 @@ def _advice(error: BaseException) -> Advice:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error, and those which it wraps: pika keeps them in several places."""
+    """Yield the error, and those which it wraps: pika keeps them in several places."""
     yield error
     for nested in (*error.args, getattr(error, "exception", None), *getattr(error, "exceptions", ())):
         if isinstance(nested, BaseException):

@@ -22,7 +22,7 @@ _OTHERS = ("reply_to", "expiration", "priority", "user_id")
 
 
 def properties(messages: pa.RecordBatch) -> Iterator[pika.BasicProperties]:
-    """The properties of `OUTGOING` messages: what stands in the body, where it has the contract's type."""
+    """Return the properties of `OUTGOING` messages: what the body says, where its type is right."""
     envelopes = envelopes_of(messages)
     meta = envelopes.column("meta")
     names = [envelopes.column("job"), envelopes.column("trace_id"), pc.struct_field(meta, "id")]
@@ -63,7 +63,7 @@ Message = tuple[int, bytes, Headers | None, str | None, int | None, bool, dateti
 
 
 def message(method: Any, given: pika.BasicProperties, body: bytes) -> Message:
-    """A message as pika delivers it."""
+    """Return a message as pika delivers it."""
     return (
         method.delivery_tag,
         body,
@@ -91,7 +91,7 @@ def received(messages: Sequence[Message], channel: str) -> pa.RecordBatch:
 
 
 def _short(texts: pa.StringArray) -> pa.StringArray:
-    """Those that fit into a short string; null for the others."""
+    """Return those that fit into a short string; null for the others."""
     return pc.if_else(pc.less_equal(pc.binary_length(texts), _SHORT_STRING), texts, None)
 
 

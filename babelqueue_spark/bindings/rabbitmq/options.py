@@ -107,7 +107,7 @@ class RabbitOptions:
         return max(float(stack_timeout or math.inf), 2 * (heartbeat + _MORE))
 
     def parameters(self) -> pika.connection.Parameters:
-        """What the client needs to connect; reads the files of certificates."""
+        """Return what the client needs to connect; reads the files of certificates."""
         parameters = self._parameters()
         if self.tls:
             parameters.ssl_options = pika.SSLOptions(tls_context("rabbitmq", self.tls), parameters.host)
@@ -124,7 +124,7 @@ class RabbitOptions:
 
 
 def _address(url: str) -> tuple[str, bool]:
-    """What errors show of it, and whether it is TLS."""
+    """Return what errors show of it, and whether it is TLS."""
     try:
         parsed = pika.URLParameters(url)
         scheme = urlsplit(url).scheme

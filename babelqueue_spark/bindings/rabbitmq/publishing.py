@@ -59,7 +59,7 @@ class Publisher:
         return total
 
     def _posts(self, queue: str, messages: pa.RecordBatch) -> Iterator[Post]:
-        """Posts made while others are on their way; where they go is declared before the first one."""
+        """Yield posts, encoded while others are on their way; their queues are declared before the first."""
         delays = pc.fill_null(messages.column("delay"), 0).to_pylist()
         rounded = [_rounded(delay) for delay in delays]
         routes = {delay: self._route(queue, delay) for delay in sorted(set(rounded))}

@@ -45,7 +45,7 @@ class Queues:
         self._declared.add(queue)
 
     def exists(self, queue: str) -> bool:
-        """Whether the server has the queue."""
+        """Return whether the server has the queue."""
         check_name(queue)
         try:
             self._client.call_aside(partial(_declare, queue, passive=True))

@@ -58,7 +58,7 @@ class RedisBinding(Binding):
         return created_at[0] / 1_000_000 if created_at and created_at[0] is not None else None
 
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
-        """By scripts that first give back lapsed claims and move delayed messages that are due."""
+        """Claim by scripts that first give back lapsed claims and move delayed messages that are due."""
         batches: list[pa.RecordBatch] = []
         while messages > 0 and max_bytes > 0:
             asked = min(messages, SCRIPT_MESSAGES)
@@ -71,7 +71,7 @@ class RedisBinding(Binding):
         return pa.concat_batches(batches) if batches else empty_deliveries()
 
     def _claim(self, queue: str, messages: int, max_bytes: int, least: int) -> pa.RecordBatch:
-        """By one script, without what it took beyond the bytes."""
+        """Claim by one script, without what it took beyond the bytes."""
         batch = self.layout.claim(queue, messages, max_bytes, least)
         if total_bytes(batch) <= max_bytes:
             return batch
@@ -81,7 +81,7 @@ class RedisBinding(Binding):
         return batch.slice(0, kept)
 
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
-        """True where the claim (Laravel: the reserved member) still had the message."""
+        """Return true where the claim (Laravel: the reserved member) still had the message."""
         return self.layout.acknowledge(queue, deliveries)
 
     def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
@@ -98,25 +98,25 @@ class RedisBinding(Binding):
         return self.layout.recover(queue)
 
     def check_queue(self, queue: str) -> None:
-        """In a cluster, the keys of a queue must be in one slot: its name needs a hash tag."""
+        """Refuse a name whose keys lie in several slots of a cluster: it needs a hash tag."""
         self.layout.check(queue)
 
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
-        """By one transaction or script where there is a key, else by several commands of bounded size."""
+        """Publish by one transaction or script where there is a key, else by commands of bounded size."""
         self.check_queue(queue)
         if idempotency_key is not None:
             return self.layout.publish(queue, messages, idempotency_key)
         return sum(self.layout.publish(queue, part, None) for part in parts(messages))
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
-        """The ready list from head to tail; what others take or add meanwhile shifts it under us."""
+        """Yield the ready list from head to tail; what others take or add meanwhile shifts it under us."""
         seen = 0
         while stored := self.layout.peek(queue, seen):
             yield self.layout.received(stored)
             seen += len(stored)
 
     def now(self) -> float:
-        """By the server's clock."""
+        """Return the time of the server's clock."""
         return self._client.now()
 
     def skew(self) -> float:

@@ -145,7 +145,7 @@ class RedisClient:
         self._deployment: Deployment | None = None
 
     def run(self, script: str, keys: Sequence[str], args: Sequence[Any], *, repeatable: bool = False) -> Any:
-        """The answer of a script; a `repeatable` one may be run again where no answer came."""
+        """Return the answer of a script; a `repeatable` one may be run again where no answer came."""
         source = _source(script)
         digest = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
 
@@ -160,7 +160,7 @@ class RedisClient:
         return self._answer(ask, keys[0], repeatable)
 
     def ask(self, *commands: Sequence[Any]) -> list[Any]:
-        """The answers of several commands that may be repeated, in one round trip (to each node)."""
+        """Return the answers of several commands that may be repeated, in one round trip (to each node)."""
 
         def ask(redis: Deployment) -> list[Any]:
             pipeline = redis.client.pipeline(transaction=False)
@@ -240,7 +240,7 @@ class RedisClient:
         return self._deployment
 
     def _fails_over(self, error: Exception) -> bool:
-        """Whether it may be that a replica becomes the primary."""
+        """Return whether it may be that a replica becomes the primary."""
         if self._options.topology == "single" or isinstance(error, _NO_FAILOVER):
             return False
         return isinstance(error, _FAILOVER) or "slots are not covered" in str(error).lower()

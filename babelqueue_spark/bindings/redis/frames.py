@@ -9,7 +9,7 @@ SENTINEL = b'"__bq_frame"'
 
 
 def frame(body: bytes, headers: Mapping[str, str]) -> bytes:
-    """The stored form of a body: itself, or a frame when a header has a name and a value."""
+    """Return the stored form of a body: itself, or a frame when a header has a name and a value."""
     kept = _usable(headers)
     if not kept:
         return body
@@ -41,5 +41,5 @@ def _usable(headers: Mapping[str, object]) -> dict[str, str]:
 
 
 def _text(value: object) -> str:
-    """As text that UTF-8 can carry."""
+    """Return a value as text that UTF-8 can carry."""
     return str(value).encode("utf-8", "backslashreplace").decode()

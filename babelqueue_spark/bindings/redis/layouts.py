@@ -53,11 +53,11 @@ class Layout(ABC):
 
     @abstractmethod
     def ready(self, queue: str) -> str:
-        """The list from which messages are claimed."""
+        """Return the list from which messages are claimed."""
 
     @abstractmethod
     def claims(self, queue: str) -> str:
-        """The sorted set of our claims, by the second in which they lapse."""
+        """Return the sorted set of our claims, by the second in which they lapse."""
 
     @abstractmethod
     def backlog(self, queue: str) -> int:
@@ -81,7 +81,7 @@ class Layout(ABC):
 
     @abstractmethod
     def identities(self, claimed: pa.RecordBatch) -> list[str]:
-        """A name for each message that its redelivery shares."""
+        """Return a name for each message that its redelivery shares."""
 
     def check(self, queue: str) -> None:
         """Raise `OptionError` where the keys of this queue would be in several slots of a cluster."""
@@ -94,7 +94,7 @@ class Layout(ABC):
         )
 
     def delayed(self, queue: str) -> str:
-        """The sorted set of delayed messages, by the second in which they are due."""
+        """Return the sorted set of delayed messages, by the second in which they are due."""
         return f"{self.ready(queue)}:delayed"
 
     def acknowledge(self, queue: str, claimed: pa.RecordBatch) -> pa.BooleanArray:
@@ -103,14 +103,14 @@ class Layout(ABC):
         return pa.concat_arrays([pa.array([], pa.bool_()), *masks])
 
     def peek(self, queue: str, offset: int) -> list[bytes]:
-        """Stored elements of the ready list, which stay there."""
+        """Yield stored elements of the ready list, which stay there."""
         stored: list[bytes] = self._client.run(
             "browse", [self.ready(queue)], [offset, SCRIPT_MESSAGES, SCRIPT_BYTES], repeatable=True
         )
         return stored
 
     def head(self, queue: str) -> pa.RecordBatch:
-        """The first message of the ready list, which stays there; none where it is empty."""
+        """Return the first message of the ready list, which stays there; none where it is empty."""
         [stored] = self._client.ask(("LRANGE", self.ready(queue), 0, 0))
         return self.received(stored)
 
@@ -121,7 +121,7 @@ class Layout(ABC):
         return [] if idempotency_key is None else [f"{self.ready(queue)}:published:{idempotency_key}"]
 
     def _publication(self, stored: list[bytes], messages: pa.RecordBatch) -> list[Any]:
-        """How many are delayed, their seconds and values, then the other values."""
+        """Return how many are delayed, their seconds and values, then the other values."""
         delays = messages.column("delay").fill_null(0).to_numpy(zero_copy_only=False)
         late = np.flatnonzero(delays > 0)
         if not len(late):
@@ -136,15 +136,15 @@ class DefaultLayout(Layout):
     headers = True
 
     def ready(self, queue: str) -> str:
-        """The queue's name itself."""
+        """Return the queue's name itself."""
         return queue
 
     def processing(self, queue: str) -> str:
-        """The list of messages that other clients have in flight."""
+        """Return the list of messages that other clients have in flight."""
         return f"{queue}:processing"
 
     def deadlines(self, queue: str) -> str:
-        """The sorted set of the SDK's claims; members are `<32 characters>:<stored element>`."""
+        """Return the sorted set of the SDK's claims; members are `<32 characters>:<stored element>`."""
         return f"{self.processing(queue)}:deadlines"
 
     def claims(self, queue: str) -> str:
@@ -152,7 +152,7 @@ class DefaultLayout(Layout):
         return f"{self.processing(queue)}:claims"
 
     def claimed(self, queue: str, token: str) -> str:
-        """The list of the messages of one of our claims."""
+        """Return the list of the messages of one of our claims."""
         return f"{self.processing(queue)}:{token}"
 
     def backlog(self, queue: str) -> int:
@@ -245,7 +245,7 @@ class DefaultLayout(Layout):
         return self._client.append(self.ready(queue), stored)
 
     def identities(self, claimed: pa.RecordBatch) -> list[str]:
-        """A digest of the stored element."""
+        """Return a digest of the stored element."""
         pairs = zip(_values(claimed.column("body")), claimed.column("receipt").to_pylist(), strict=True)
         return [identity(body, receipt or b"") for body, receipt in pairs]
 
@@ -274,7 +274,7 @@ class LaravelLayout(Layout):
     headers = False
 
     def ready(self, queue: str) -> str:
-        """The queue's name behind the prefix."""
+        """Return the queue's name behind the prefix."""
         return self._options.prefix + queue
 
     def claims(self, queue: str) -> str:
@@ -307,7 +307,7 @@ class LaravelLayout(Layout):
         return deliveries(len(stored), body=stored, receipt=receipts)
 
     def settle(self, queue: str, claimed: pa.RecordBatch, *, give_back: bool) -> pa.BooleanArray:
-        """By reserved member."""
+        """Acknowledge by reserved member."""
         bodies, receipts = claimed.column("body"), claimed.column("receipt")
         members = pc.if_else(pc.equal(pc.binary_length(receipts), 0), bodies, receipts)
         keys, args = [self.claims(queue)], [len(members), *_values(members)]
@@ -333,7 +333,7 @@ class LaravelLayout(Layout):
         )
 
     def identities(self, claimed: pa.RecordBatch) -> list[str]:
-        """A digest of what cjson keeps of the body, without `attempts`: so a lapsed claim comes back."""
+        """Return a digest of what cjson keeps of the body, without `attempts`; a lapsed claim keeps it."""
         return [digest(_canonical(body)) for body in _values(claimed.column("body"))]
 
     @property
@@ -361,7 +361,7 @@ def _by_form(
     settle: Callable[[pa.RecordBatch], pa.BooleanArray],
     settle_former: Callable[[pa.RecordBatch], pa.BooleanArray],
 ) -> pa.BooleanArray:
-    """The answers of two functions, for the rows with receipts of ours and those of the former layout."""
+    """Join the answers of two functions: for rows with receipts of claims, and with the SDK's."""
     ours = are_ours(claimed.column("receipt"))
     if ours.true_count == len(ours):
         return settle(claimed)
@@ -389,7 +389,7 @@ def _mask(digits: bytes) -> pa.BooleanArray:
 
 
 def _canonical(body: bytes) -> bytes:
-    """What a body shares with its copy rewritten by cjson: `%.14g`, `{}` for `[]`, any order of keys."""
+    """Return what a body shares with its copy that cjson wrote: `%.14g`, `{}` for `[]`, sorted keys."""
 
     def number(text: str) -> str:
         return f"{float(text):.14g}"

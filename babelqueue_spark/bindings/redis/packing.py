@@ -24,7 +24,7 @@ class Packer:
         )
 
     def pack(self, *arguments: Any) -> list[bytes | memoryview]:
-        """The bytes of a command, in pieces. Its last argument may be a binary array.
+        """Return the bytes of a command, in pieces. Its last argument may be a binary array.
 
         Raises:
             DataError: an argument, or a value of the array, is nothing that Redis can keep.

@@ -25,7 +25,7 @@ _RECEIPT = np.dtype([("form", "S1"), ("token", "<u8", 2), ("index", ">u4")])
 
 
 def receipts_of(token: bytes, messages: int) -> pa.BinaryArray:
-    """The receipts of a new claim, in the order of its list."""
+    """Return the receipts of a new claim, in the order of its list."""
     rows = np.empty(messages, _RECEIPT)
     rows["form"] = _FORM
     rows["token"] = np.frombuffer(token, "<u8")
@@ -35,12 +35,12 @@ def receipts_of(token: bytes, messages: int) -> pa.BinaryArray:
 
 
 def are_ours(receipts: pa.BinaryArray) -> pa.BooleanArray:
-    """Whether each receipt names a message of a claim that is a list."""
+    """Return whether each receipt names a message of a claim that is a list."""
     return pc.equal(pc.binary_slice(receipts, 0, 1), _FORM)
 
 
 def runs_of(receipts: pa.BinaryArray) -> Iterator[tuple[str, int, int]]:
-    """The token and the indexes, from and to, of each run of our receipts that follow on one another."""
+    """Yield token, first and last index of each run of receipts that follow on one another."""
     if not len(receipts):
         return
     fixed = pc.binary_slice(receipts, 0, _RECEIPT.itemsize).cast(pa.binary(_RECEIPT.itemsize))
@@ -53,12 +53,12 @@ def runs_of(receipts: pa.BinaryArray) -> Iterator[tuple[str, int, int]]:
 
 
 def framed(receipt: bytes, element: bytes) -> bytes:
-    """The receipt of a message whose stored element is a frame."""
+    """Return the receipt of a message whose stored element is a frame."""
     return receipt + bytes.fromhex(digest(element))
 
 
 def members(claimed: pa.RecordBatch) -> list[bytes]:
-    """The deadline members of former receipts."""
+    """Return the deadline members of former receipts."""
     receipts = claimed.column("receipt")
     whole = pc.greater(pc.binary_length(receipts), _MEMBER_TOKEN_BYTES)
     joined = pc.binary_join_element_wise(receipts, claimed.column("body"), b":")
@@ -67,12 +67,12 @@ def members(claimed: pa.RecordBatch) -> list[bytes]:
 
 
 def identity(body: bytes, receipt: bytes) -> str:
-    """The digest of a stored element: of the body, unless the receipt says that the body came in a frame."""
+    """Return the digest of a stored element: of the body, unless it came in a frame."""
     if receipt.startswith(_FORM):
         return receipt[_RECEIPT.itemsize :].hex() or digest(body)
     return digest(receipt[_MEMBER_TOKEN_BYTES + 1 :] or body)
 
 
 def digest(value: bytes) -> str:
-    """A name for what lies in Redis."""
+    """Return a name for what lies in Redis."""
     return hashlib.blake2b(value, digest_size=16).hexdigest()

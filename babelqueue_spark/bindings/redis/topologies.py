@@ -48,11 +48,11 @@ class Deployment(ABC):
         """Close all connections."""
 
     def arguments(self, values: pa.BinaryArray) -> Sequence[Any]:
-        """The last arguments of a command that sends these values: the array itself, for `Packer`."""
+        """Return the last arguments of a command that sends these values: the array itself, for `Packer`."""
         return [values]
 
     def why(self, error: Exception) -> Exception:
-        """A more telling error, where the deployment can find one out."""
+        """Return a more telling error, where the deployment can find one out."""
         return error
 
 
@@ -141,14 +141,14 @@ class WatchedServers(Deployment):
 
 
 def opened(options: RedisOptions) -> Deployment:
-    """The clients that a configuration asks for; those of a cluster connect at once."""
+    """Return the clients that a configuration asks for; those of a cluster connect at once."""
     if options.topology == "cluster":
         return Cluster(options)
     return WatchedServers(options) if options.topology == "sentinel" else SingleServer(options)
 
 
 def _once() -> Retry:
-    """A command that was sent is not sent again: the first may have been carried out."""
+    """Return a command that was sent is not sent again: the first may have been carried out."""
     return Retry(NoBackoff(), 0)
 
 

@@ -115,7 +115,7 @@ class ServiceBusBinding(Binding):
         return None if since is None else since.timestamp()
 
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
-        """By a link with credit for what is wanted, which is taken back at the end.
+        """Claim by a link with credit for what is wanted, which is taken back at the end.
 
         It ends before locks lapse, and what lapsed nevertheless and came again is claimed once. An error ends
         the claim with what was taken before it, and shows itself again in the next one.
@@ -138,15 +138,15 @@ class ServiceBusBinding(Binding):
         return self._kept(queue, received(latest, by_session=self._options.sessions), max_bytes)
 
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
-        """True where Service Bus confirmed it; by lock token, whatever became of the claim's connection."""
+        """Return true where Service Bus confirmed it, also after the claim's connection ended."""
         return pa.array(self._settle(queue, deliveries, _COMPLETED), pa.bool_())
 
     def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
-        """By abandoning; Service Bus goes on counting the delivery."""
+        """Release by abandoning; Service Bus goes on counting the delivery."""
         self._settle(queue, deliveries, _ABANDONED)
 
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
-        """By batches as large as the namespace takes, one after the other, each of one key."""
+        """Publish by batches as large as the namespace takes, one after the other, each of one key."""
         del idempotency_key
         if is_dead_letter_queue(queue):
             raise self._links.error(
@@ -159,7 +159,7 @@ class ServiceBusBinding(Binding):
         return len(made)
 
     def too_large(self, queue: str, messages: pa.RecordBatch) -> list[int]:
-        """Those that do not fit into a batch of their own."""
+        """Return those that do not fit into a batch of their own."""
         made = self._entries(queue, messages)
         with self._links.explained(queue):
             sender, limit = self._links.sender(queue), self._limit(queue)
@@ -168,7 +168,7 @@ class ServiceBusBinding(Binding):
             ]
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
-        """By peek; without what this binding holds."""
+        """Browse by peek, without what this binding holds."""
         first = 1
         while True:
             with self._links.explained(queue):
@@ -196,11 +196,11 @@ class ServiceBusBinding(Binding):
         return f"{owner}.dlq" if style == "babelqueue" else f"{owner}.failed"
 
     def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:
-        """The larger of the body's count and the deliveries before this one."""
+        """Return the larger of the body's count and the deliveries before this one."""
         return counted_attempts(body_attempts, deliveries.column("count"))
 
     def duplicate_window(self, queue: str) -> float:
-        """As the option says: only who may manage the namespace could ask it."""
+        """Return the option's value: only a manager of the namespace could ask for it."""
         del queue
         return self._options.duplicate_window
 
@@ -225,7 +225,7 @@ class ServiceBusBinding(Binding):
             self._end(queue, session)
 
     def _next_session(self, queue: str) -> _Session | None:
-        """A session that is free and has messages; none while we have as many as we may."""
+        """Return a session that is free and has messages; none while we have as many as we may."""
         link = self._links.next_session(queue) if len(self._sessions) < _MOST_SESSIONS else None
         if link is None:
             return None
@@ -264,7 +264,7 @@ class ServiceBusBinding(Binding):
             self.lease = min(self.lease or math.inf, max(_SHORTEST_LOCK, left))
 
     def _kept(self, queue: str, claimed: pa.RecordBatch, max_bytes: int) -> pa.RecordBatch:
-        """What the bound of bytes allows; the rest is given back, or lapses where that fails."""
+        """Return what the bound of bytes allows; the rest is given back, or lapses where that fails."""
         columns = (claimed.column(name).to_pylist() for name in ("id", "count"))
         self._held[queue].update(zip(*columns, strict=True))
         kept = fitting(pc.binary_length(claimed.column("body")).to_pylist(), max_bytes)
@@ -300,7 +300,7 @@ class ServiceBusBinding(Binding):
                 self._end(queue, held)
 
     def _batches(self, made: Iterable[LabelledMessage], queue: str) -> list[ServiceBusMessageBatch]:
-        """The messages by key, in as few batches as their size allows; made before the first is sent."""
+        """Return the messages by key, in as few batches as their size allows, before the first is sent."""
         by_key: dict[str | None, list[LabelledMessage]] = defaultdict(list)
         for entry in made:
             by_key[entry.message.session_id].append(entry)
@@ -335,7 +335,7 @@ class ServiceBusBinding(Binding):
     def _ready(
         self, queue: str, page: Iterable[ServiceBusReceivedMessage]
     ) -> list[ServiceBusReceivedMessage]:
-        """Those of the peeked messages that are active, and not held by us."""
+        """Return those of the peeked messages that are active, and not held by us."""
         held = self._held[queue]
         return [
             message
@@ -346,7 +346,7 @@ class ServiceBusBinding(Binding):
 
 
 def _beyond(link: Link, first: int) -> int:
-    """How many sequence numbers there are from `first` to the last message; found by halving."""
+    """Return how many sequence numbers there are from `first` to the last message; found by halving."""
     last, step = first - 1, _FIRST_STEP
     while found := link.peek(last + step, 1):
         last, step = _sequence(found[0]), step * 2
@@ -366,7 +366,7 @@ def _sequence(message: ServiceBusReceivedMessage) -> int:
 
 
 def _added(batch: ServiceBusMessageBatch, entry: LabelledMessage) -> bool:
-    """Whether the message still fits into the batch, which then has it."""
+    """Return whether the message still fits into the batch, which then has it."""
     try:
         batch.add_message(entry.message)
     except MessageSizeExceededError:

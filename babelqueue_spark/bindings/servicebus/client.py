@@ -171,7 +171,7 @@ class ServiceBusLinks:
         self._senders: dict[str, ServiceBusSender] = {}
 
     def receiver(self, queue: str) -> Link:
-        """A link that takes messages; it has no credit until it is asked for some."""
+        """Return a link that takes messages; it has no credit until it is asked for some."""
         if queue not in self._receivers:
             receiver = self._connected().get_queue_receiver(
                 queue, prefetch_count=self._options.prefetch, keep_alive=0
@@ -181,7 +181,7 @@ class ServiceBusLinks:
         return self._receivers[queue]
 
     def next_session(self, queue: str) -> Link | None:
-        """A link to a session that has messages and is nobody else's, or None after a while without one."""
+        """Open a link to a session that has messages and is nobody else's; None where there is none."""
         receiver = self._connected().get_queue_receiver(
             queue,
             session_id=NEXT_AVAILABLE_SESSION,
@@ -204,7 +204,7 @@ class ServiceBusLinks:
         return Link(receiver, self._options.patience, str(receiver.session.session_id))
 
     def manager(self, queue: str) -> Link:
-        """A link that can peek and settle: the receiver where there is one, else one without a receiver."""
+        """Return a link that can peek and settle: the receiver's where there is one."""
         if queue in self._receivers:
             return self._receivers[queue]
         if queue not in self._managers:
@@ -216,7 +216,7 @@ class ServiceBusLinks:
         return self._managers[queue]
 
     def sender(self, queue: str) -> ServiceBusSender:
-        """What sends to a queue or topic, connected."""
+        """Return what sends to a queue or topic, connected."""
         if queue not in self._senders:
             sender = self._connected().get_queue_sender(
                 queue, keep_alive=0, socket_timeout=self._options.longest_read
@@ -230,13 +230,13 @@ class ServiceBusLinks:
         self.sender(queue).send_messages(batch, timeout=self._options.patience)
 
     def error(self, text: str, queue: str = "", kind: type[BrokerError] = BrokerError) -> BrokerError:
-        """An error that names the broker and the queue."""
+        """Return an error that names the broker and the queue."""
         named = f"queue '{queue}': " if queue else ""
         return kind(f"Service Bus at {self._options.namespace}: {named}{text}")
 
     @contextmanager
     def explained(self, queue: str) -> Iterator[None]:
-        """What fails within closes the connections to the queue, and becomes a `BrokerError`."""
+        """Close the connections to the queue where the block fails, and raise a `BrokerError`."""
         try:
             with bounded(self._options.handshake):
                 yield
@@ -285,7 +285,7 @@ class ServiceBusLinks:
 
 
 def is_dead_letter_queue(queue: str) -> bool:
-    """Whether this is the sub-queue where Service Bus itself puts dead letters."""
+    """Return whether this is the sub-queue where Service Bus itself puts dead letters."""
     return queue.casefold().endswith(_DEAD_LETTERS)
 
 

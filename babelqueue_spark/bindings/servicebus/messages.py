@@ -51,7 +51,7 @@ class _Projection:
 
 
 def entries(messages: pa.RecordBatch, session: str | None) -> list[LabelledMessage]:
-    """An entry for each message; `UnsendableError` for the first that cannot be sent.
+    """Return an entry for each message; `UnsendableError` for the first that cannot be sent.
 
     `session` is that of messages without a key, where all need one.
     """
@@ -101,12 +101,12 @@ def received(messages: Sequence[ServiceBusReceivedMessage], *, by_session: bool)
 
 
 def claim_of(receipt: bytes) -> tuple[uuid.UUID, str]:
-    """The lock token of a receipt, and its session, which is empty without one."""
+    """Return the lock token of a receipt, and its session, which is empty without one."""
     return uuid.UUID(bytes=receipt[:_TOKEN]), receipt[_TOKEN:].decode()
 
 
 def body(message: ServiceBusReceivedMessage) -> bytes:
-    """The body of a received message: its data as it is, or the text of a value."""
+    """Return the body of a received message: its data as it is, or the text of a value."""
     if message.body_type == AmqpMessageBodyType.DATA:
         return b"".join(message.body)
     content = message.body
@@ -138,7 +138,7 @@ def _message_id(shown: _Projection) -> str | None:
 def _properties(
     shown: _Projection, headers: Sequence[tuple[str, str | None]]
 ) -> dict[str | bytes, Any] | None:
-    """The three of the contract, as native types, and the headers; the contract wins, but for the version."""
+    """Return the contract's three fields as native types, and the headers."""
     properties: dict[str | bytes, Any] = {name: value for name, value in headers if value is not None}
     given = str(properties.get(VERSION) or "")
     if not is_blank(given):
@@ -153,7 +153,7 @@ def _properties(
 
 
 def _integer(value: int) -> Any:
-    """As the client takes it: an int is 32 bits wide to it, and a wider one has to be called so."""
+    """Return a value as the client takes it: it takes an int for 32 bits, unless its type is named."""
     return value if -_LARGEST_INT <= value < _LARGEST_INT else {"TYPE": "LONG", "VALUE": value}
 
 

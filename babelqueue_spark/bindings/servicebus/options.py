@@ -121,7 +121,7 @@ class ServiceBusOptions:
 
 
 def _of_url(url: str) -> tuple[str | None, str]:
-    """The connection string, if it is one, and the host."""
+    """Return the connection string, if it is one, and the host."""
     try:
         if url.partition("://")[0].lower() in SCHEMES:
             parts = urlsplit(url)

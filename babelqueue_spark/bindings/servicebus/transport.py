@@ -24,7 +24,7 @@ _bound = _Bound()
 
 @contextmanager
 def bounded(seconds: float) -> Iterator[None]:
-    """What this thread opens within must answer each step of its handshakes after so many seconds."""
+    """Bound the seconds that each step of a handshake may take, for what this thread opens within."""
     before, _bound.seconds = _bound.seconds, seconds
     try:
         yield

@@ -108,7 +108,7 @@ class SqlBinding(Binding):
         return found[0].value / 1_000_000 if len(found) and found[0].is_valid else None
 
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
-        """By setting `reserved_at`, in the order of the reserve index: when due, then as published."""
+        """Claim by setting `reserved_at`, in the order of the reserve index: when due, then as published."""
         if _is_failed(queue):
             raise BrokerError(
                 f"{self._client.address}: queue '{queue}' is in the failed table, which has no reservation "
@@ -123,23 +123,23 @@ class SqlBinding(Binding):
         return self._settle(self._tables.jobs, deliveries, lambda _: self._tables.acknowledged())
 
     def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
-        """By clearing `reserved_at`, so that the messages have their former places in the queue."""
+        """Release by clearing `reserved_at`, so that the messages have their former places in the queue."""
         if not _is_failed(queue):
             self._settle(self._tables.jobs, deliveries, lambda jobs: update(jobs).values(reserved_at=None))
 
     def is_outbox(self) -> bool:
-        """Whether its rows are marked as published, and stay."""
+        """Return whether its rows are marked as published, and stay."""
         return isinstance(self._tables, OutboxTables)
 
     def pending_queues(self) -> list[str]:
-        """The queues that rows of an outbox wait for."""
+        """Return the queues that rows of an outbox wait for."""
         jobs = self._tables.jobs
         with self._client.reading() as connection:
             waiting = select(jobs.c.queue).where(*self._tables.due("")).distinct().order_by(jobs.c.queue)
             return list(connection.scalars(waiting))
 
     def has_untried(self, queue: str) -> bool:
-        """Whether rows of an outbox wait that nobody has tried to publish."""
+        """Return whether rows of an outbox wait that nobody has tried to publish."""
         with self._client.reading() as connection:
             return connection.execute(self._first(queue, *self._untried())).first() is not None
 
@@ -157,7 +157,7 @@ class SqlBinding(Binding):
         self._settle(jobs, deliveries, lambda table: update(table).values(values))
 
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
-        """In one transaction; `urn`, `trace_id` and `attempts` mirror the body, however bad it is."""
+        """Publish in one transaction; `urn`, `trace_id` and `attempts` mirror the body, however bad it is."""
         if refused := self._larger_than(self._client.longest_statement(), messages):
             raise self._too_large(refused, messages)
         rows = list(
@@ -199,7 +199,7 @@ class SqlBinding(Binding):
         )
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
-        """By id, up to the newest row at the start; receipts only for the failed table."""
+        """Browse by id, up to the newest row at the start; receipts only for the failed table."""
         table, seen = self._table(queue), 0
         with self._client.reading() as connection:
             newest = connection.scalar(select(func.max(table.c.id))) or 0
@@ -208,7 +208,7 @@ class SqlBinding(Binding):
             yield self._received(rows, [f" {row[0]}".encode() for row in rows] if _is_failed(queue) else None)
 
     def now(self) -> float:
-        """By the server's clock, on SQLite the host's."""
+        """Return the time of the server's clock, on SQLite the host's."""
         return self._client.now()
 
     def skew(self) -> float | None:
@@ -271,7 +271,7 @@ class SqlBinding(Binding):
         return self._received(rows, [f"{reserved_at} {row}".encode() for row in ids])
 
     def _following(self, connection: Connection, queue: str, seconds: float) -> ColumnElement[bool] | None:
-        """Which rows of an outbox follow: those of a claim that lapsed, together, else those of none.
+        """Return which rows of an outbox follow: those of a claim that lapsed, together, else those of none.
 
         Rows that were refused come after all others. None while another claim is held. The first row is
         locked: claims of a queue follow one another.
@@ -291,7 +291,7 @@ class SqlBinding(Binding):
         return and_(*untried)
 
     def _first(self, queue: str, *conditions: ColumnElement[bool]) -> Select[Any]:
-        """The first pending row of a queue of an outbox for which conditions hold."""
+        """Return the first pending row of a queue of an outbox for which conditions hold."""
         jobs = self._tables.jobs
         pending = (*self._named(jobs, queue), *self._tables.due(""), *conditions)
         return select(jobs.c.id).where(*pending).order_by(jobs.c.id).limit(1)
@@ -318,7 +318,7 @@ class SqlBinding(Binding):
     def _taken(
         self, connection: Connection, table: Table, ids: Select[Any], rows: int, max_bytes: int
     ) -> list[Any]:
-        """The first rows of a selection: id, payload, `created_at` as it stands, whether it had been claimed.
+        """Return the first rows of a selection: id, payload, `created_at` as stored, whether it was claimed.
 
         A payload above the mean that the limits allow comes by a second statement, so that what is fetched
         stays within `max_bytes`, or is one payload.
@@ -428,7 +428,7 @@ def _original(queue: str) -> str:
 
 
 def _mirror(text: str | None, length: int) -> str:
-    """As much of a text as its column takes; PostgreSQL takes no NUL."""
+    """Return as much of a text as its column takes; PostgreSQL takes no NUL."""
     return (text or "").replace("\0", "")[:length]
 
 

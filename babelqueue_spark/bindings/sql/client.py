@@ -144,7 +144,7 @@ class SqlClient:
         return self._clock.now()
 
     def missing(self) -> str:
-        """The file or the tables that are not there, and that the first use creates; else an empty text."""
+        """Return which file or tables are missing, and are created by the first use; else an empty text."""
         if not self.dialect.is_there(self._url):
             return f"the file {self._url.database}"
         engine = self.dialect.engine(self._url)
@@ -158,12 +158,12 @@ class SqlClient:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that locks nobody out."""
+        """Open a transaction that locks nobody out."""
         with self._explained(), self._transaction(self._connected(), write=False) as connection:
             yield connection
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """What `work` returns, in a transaction that is repeated a few times where others were preferred."""
+        """Run `work` in a transaction, and repeat it a few times where the database preferred others."""
         with self._explained():
             return self._written(self._connected(), work)
 
@@ -193,7 +193,7 @@ class SqlClient:
         return sum(connection.execute(change.where(among)).rowcount for among in conditions)
 
     def payloads(self, connection: Connection, table: Table, ids: list[int]) -> dict[int, str | bytes]:
-        """The payloads of those of the rows that are there."""
+        """Return the payloads of those of the rows that are there."""
         columns = table.c.id, self.dialect.payload(table.c.payload)
         found: dict[int, str | bytes] = {}
         for among in self.dialect.among(table.c.id, ids):

@@ -50,7 +50,7 @@ _ESCAPED = (b"\0", b"\n", b"\r", b"\x1a", b'"', b"'", b"\\")
 
 
 def is_lost(text: str) -> bool:
-    """Whether a driver's error says that a connection ended, and not that nothing came."""
+    """Return whether a driver's error says that a connection ended, and not that nothing came."""
     return bool(re.search(LOST, text)) and not re.search(SILENT, text)
 
 
@@ -70,18 +70,18 @@ class Dialect:
         self.label = label
 
     def address(self, url: URL) -> str:
-        """Where the database is, without the password."""
+        """Return where the database is, without the password."""
         return f"{self.label} at {url.host}{f':{url.port}' if url.port else ''}/{url.database or ''}"
 
     def engine(self, url: URL) -> Engine:
-        """Connections that are looked at before they are used: a server may have been restarted."""
+        """Make connections that are checked before use: a server may have been restarted."""
         engine = create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED")
         event.listen(engine, "do_connect", self._connect)
         event.listen(engine, "connect", self._begin_session)
         return engine
 
     def is_there(self, url: URL) -> bool:
-        """Whether there is something to connect to; False only where connecting would create it."""
+        """Return whether there is something to connect to; False only where connecting would create it."""
         del url
         return True
 
@@ -104,11 +104,11 @@ class Dialect:
         return (column == queue,)
 
     def named_aside(self, column: ColumnElement[str], queue: str) -> Condition:
-        """The same, for no index: an expression in place of the column."""
+        """Return the same, for no index: an expression in place of the column."""
         return column.concat("") == queue
 
     def payload(self, column: ColumnElement[str]) -> ColumnElement[Any]:
-        """The payload as the driver gives it fastest, unchanged: bytes, or text."""
+        """Return the payload as the driver gives it fastest, unchanged: bytes, or text."""
         return cast(column, LargeBinary)
 
     def size(self, column: ColumnElement[str]) -> ColumnElement[int]:
@@ -116,14 +116,14 @@ class Dialect:
         return func.octet_length(column)
 
     def stored(self, body: bytes) -> str | bytes:
-        """What goes into the payload column; `ValueError` with the reason where it cannot."""
+        """Return what goes into the payload column; `ValueError` with the reason where it cannot."""
         try:
             return body.decode()
         except UnicodeDecodeError:
             raise ValueError("is not UTF-8") from None
 
     def held(self, reserved_at: ColumnElement[str], since: str) -> Condition:
-        """Whether a row carries the time of a claim."""
+        """Return whether a row carries the time of a claim."""
         return reserved_at == since
 
     def longest_statement(self, connection: Connection) -> float:
@@ -137,12 +137,12 @@ class Dialect:
         return len(body)
 
     def is_conflict(self, error: Any) -> bool:
-        """Whether a driver's error is one of `conflicts`."""
+        """Return whether a driver's error is one of `conflicts`."""
         codes = {getattr(error, "sqlstate", None), *error.args[:1]}
         return not self.conflicts.isdisjoint(map(str, codes))
 
     def open(self, driver: Any, *args: Any, **parameters: Any) -> Any:
-        """A connection of the driver's, which SQLAlchemy knows as `driver`."""
+        """Return a connection of the driver's, which SQLAlchemy knows as `driver`."""
         return driver.loaded_dbapi.connect(*args, **parameters)
 
     def _connect(self, driver: Any, _: object, args: list[Any], parameters: dict[str, Any]) -> Any:
@@ -267,7 +267,7 @@ class MySql(Dialect):
 
 
 def dialect_of(url: URL) -> Dialect:
-    """The dialect of a connection string; of any other database, what they have in common."""
+    """Return the dialect of a connection string; of any other database, what they have in common."""
     kinds: dict[str, tuple[type[Dialect], str]] = {
         "sqlite": (Sqlite, "SQLite"),
         "postgresql": (Postgres, "PostgreSQL"),

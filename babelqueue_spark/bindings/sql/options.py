@@ -112,7 +112,7 @@ def _retry_after(seconds: float | None) -> int:
 
 
 def _url(given: str) -> URL:
-    """A URL whose driver is installed, and which means the same database in each process."""
+    """Return a URL whose driver is installed, and which means the same database in each process."""
     try:
         url = _with_driver(make_url(given))
         url.get_dialect().import_dbapi()

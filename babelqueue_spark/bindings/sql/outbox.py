@@ -54,10 +54,10 @@ class OutboxTables:
         return (self.jobs.c.status == PENDING,)
 
     def acknowledged(self) -> Update:
-        """What becomes of rows that are acknowledged."""
+        """Return what becomes of rows that are acknowledged."""
         return update(self.jobs).values(status=PUBLISHED, reserved_at=None, error=None)
 
     def row(self, mirror: dict[str, Any], queue: str, due: str, now: str) -> dict[str, Any]:
-        """A new row."""
+        """Return a new row."""
         del due
         return {"queue": queue, "payload": mirror["payload"], "created_at": now}

@@ -19,20 +19,20 @@ class BoundedConnection(Connection[Any]):
 
     @classmethod
     def opened(cls, *args: Any, read_timeout: str, **kwargs: Any) -> Self:
-        """A connection as psycopg opens it."""
+        """Return a connection as psycopg opens it."""
         made = cls.connect(*args, **kwargs)
         made.read_timeout = float(read_timeout)
         return made
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
-        """As psycopg does, for a bounded time."""
+        """Wait as psycopg does, for a bounded time."""
         return super().wait(_bounded(gen, self.read_timeout, self.close), *args, **kwargs)
 
 
 def _bounded(
     steps: Generator[Any, Any, T], seconds: float, close: Callable[[], None]
 ) -> Generator[Any, Any, T]:
-    """The same steps, until the socket was not ready for so long."""
+    """Yield the same steps, until the socket was not ready for so long."""
     heard = time.monotonic()
     try:
         wanted = next(steps)

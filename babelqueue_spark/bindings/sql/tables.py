@@ -48,7 +48,7 @@ class Time(UserDefinedType[str]):
     cache_ok = True
 
     def get_col_spec(self, **_: object) -> str:
-        """As InitPHP spells it."""
+        """Return the name as InitPHP spells it."""
         return "DATETIME"
 
 
@@ -105,16 +105,16 @@ class Tables:
         return (self.jobs.c.available_at <= now,)
 
     def acknowledged(self) -> Delete:
-        """What becomes of rows that are acknowledged."""
+        """Return what becomes of rows that are acknowledged."""
         return delete(self.jobs)
 
     def row(self, mirror: dict[str, Any], queue: str, due: str, now: str) -> dict[str, Any]:
-        """A new row: columns that repeat its payload, and its times."""
+        """Return a new row: columns that repeat its payload, and its times."""
         return {**mirror, "queue": queue, "available_at": due, "reserved_at": None, "created_at": now}
 
 
 def markers(table: str, metadata: MetaData) -> Table:
-    """The table for the idempotency keys of what was published to another."""
+    """Return the table for the idempotency keys of what was published to another."""
     return Table(
         f"{table}_published",
         metadata,
@@ -125,7 +125,7 @@ def markers(table: str, metadata: MetaData) -> Table:
 
 
 def _ends_with_the_id(*_: object, dialect: Any, **__: object) -> bool:
-    """Whether each index of this database does, unasked: the order of claims."""
+    """Return whether each index of this database does, unasked: the order of claims."""
     return bool(dialect.name != "postgresql")
 
 

@@ -19,18 +19,18 @@ def written(epoch_seconds: float, zone: ZoneInfo) -> str:
 
 
 def written_due(epoch_seconds: float, delay: int, zone: ZoneInfo) -> str:
-    """The first second that begins `delay` milliseconds later; this one without a delay."""
+    """Return the first second that begins `delay` milliseconds later; this one without a delay."""
     return written(math.ceil(epoch_seconds + delay / 1000) if delay > 0 else epoch_seconds, zone)
 
 
 def written_before(epoch_seconds: float, age: int, zone: ZoneInfo) -> str:
-    """What was written at least `age` seconds ago sorts up to this, also when clocks change in between."""
+    """Return the text up to which times sort that are `age` seconds old, also over a change of clocks."""
     on_the_wall = _wall(epoch_seconds, zone) - timedelta(seconds=age)
     return min(_text(on_the_wall), written(epoch_seconds - age, zone))
 
 
 def read(column: pa.StringArray, zone: ZoneInfo) -> pa.TimestampArray:
-    """The instants of written times; null for what is none."""
+    """Return the instants of written times; null for what is none."""
     wall = pc.strptime(column, format=_FORMAT, unit="us", error_is_null=True)
     return pc.assume_timezone(wall, zone.key, ambiguous="earliest", nonexistent="latest")
 

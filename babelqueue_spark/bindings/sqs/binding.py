@@ -81,7 +81,7 @@ class SqsBinding(Binding):
         return int(answer["Attributes"][wanted[0]])
 
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
-        """By receives of ten, several in flight, until enough is taken or receives come back empty.
+        """Claim by receives of ten, several in flight, until enough is taken or receives come back empty.
 
         Where that finds nothing although SQS counts messages, a long poll asks all its servers. An error ends
         the claim with what was taken before it; that too many are in flight just ends it.
@@ -106,7 +106,7 @@ class SqsBinding(Binding):
         return received([message for _, message in taken[:kept]], lapses_at)
 
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
-        """True where SQS confirmed the deletion before the claim could lapse.
+        """Return true where SQS confirmed the deletion before the claim could lapse.
 
         Nothing is asked of SQS after that: a standard queue would say yes to an old receipt handle, and
         deliver the message again all the same.
@@ -130,13 +130,13 @@ class SqsBinding(Binding):
         return pa.array(removed, pa.bool_())
 
     def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
-        """By a visibility timeout of 0; SQS goes on counting the delivery."""
+        """Release by a visibility timeout of 0; SQS goes on counting the delivery."""
         claims = [claim_of(receipt) for receipt in deliveries.column("receipt").to_pylist()]
         now = time.time()
         self._release(self._sqs.url(queue), [handle for lapses_at, handle in claims if now < lapses_at])
 
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
-        """By requests of up to ten; several in flight, but one after the other within a message group."""
+        """Publish by requests of up to ten, several in flight; one after the other within a message group."""
         del idempotency_key
         options = self._options
         target = Target(
@@ -160,7 +160,7 @@ class SqsBinding(Binding):
         return len(made)
 
     def too_large(self, queue: str, messages: pa.RecordBatch) -> list[int]:
-        """By their bodies: attributes that do not fit are left out."""
+        """Measure messages by their bodies: attributes that do not fit are left out."""
         del queue
         sizes = pc.binary_length(messages.column("body"))
         return np.flatnonzero(pc.greater(sizes, self._options.max_message_bytes)).tolist()
@@ -188,11 +188,11 @@ class SqsBinding(Binding):
         return _DUPLICATE_SECONDS if is_fifo(queue) else 0.0
 
     def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:
-        """The larger of the body's count and the deliveries before this one, as far as they are known."""
+        """Return the larger of the body's count and the deliveries before this one, where they are known."""
         return counted_attempts(body_attempts, deliveries.column("count"))
 
     def _receive(self, url: str, room: _Room, wait: int = 0) -> list[_Taken]:
-        """What one of several receivers takes until there is no more room, or nothing more comes."""
+        """Return what one of several receivers takes until there is no more room, or nothing more comes."""
         taken: list[_Taken] = []
         try:
             while asked := room.ask():
@@ -254,7 +254,7 @@ class _Room:
         self._over = False
 
     def ask(self) -> int:
-        """How many messages the next receive may bring; 0 when the claim is at its end.
+        """Return how many messages the next receive may bring; 0 when the claim is at its end.
 
         Waits while that depends on what other receivers bring.
         """
@@ -271,7 +271,7 @@ class _Room:
             return 0
 
     def fill(self, asked: int, sizes: Sequence[int]) -> None:
-        """A receive came back with messages of these sizes."""
+        """Note the sizes of the messages of a receive."""
         with self._changed:
             self._asked -= asked
             self._messages += asked - len(sizes)
@@ -283,13 +283,13 @@ class _Room:
             self._changed.notify_all()
 
     def end(self) -> None:
-        """A receiver is done or failed: the others shall not wait for it, nor go on."""
+        """Stop the other receivers: one is done, or failed."""
         with self._changed:
             self._over = True
             self._changed.notify_all()
 
     def _fitting(self) -> int:
-        """How many messages of the expected size fit beside those asked for; one where none was seen."""
+        """Return how many more messages of the expected size fit; 1 where none was seen."""
         fitting = int((self._bytes - self._size) / self._expected) - self._asked
         return fitting if self._seen or self._asked else max(1, fitting)
 
@@ -299,7 +299,7 @@ def _tens(rows: Sequence[int]) -> list[Sequence[int]]:
 
 
 def _lanes(made: Sequence[RequestEntry], count: int, *, by_group: bool) -> list[list[RequestEntry]]:
-    """The entries, dealt to senders that work side by side; a message group stays with one of them."""
+    """Return the entries, dealt to senders that work side by side; a message group stays with one of them."""
     lanes: list[list[RequestEntry]] = [[] for _ in range(count)]
     lane_of: dict[str, int] = {}
     for row, entry in enumerate(made):

@@ -65,7 +65,7 @@ class SqsClient(AwsClient):
         self._urls: dict[str, str] = {}
 
     def url(self, queue: str) -> str:
-        """The URL of a queue, given by name, URL or ARN; what a bare name lacks is created."""
+        """Return the URL of a queue, given by name, URL or ARN; what a bare name lacks is created."""
         if queue not in self._urls:
             self._urls[queue] = self._resolved(queue)
         return self._urls[queue]
@@ -94,7 +94,7 @@ class SqsClient(AwsClient):
         raise self.error(f"{operation} failed for {len(entries)} messages: {', '.join(sorted(reasons))}", url)
 
     def each(self, work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-        """What `work` returns for each item, several at a time."""
+        """Return what `work` returns for each item, several at a time."""
         todo = list(items)
         if len(todo) <= 1 or self._options.concurrency == 1:
             return [work(item) for item in todo]
@@ -156,12 +156,12 @@ class SqsClient(AwsClient):
 
 
 def short_name(queue: str) -> str:
-    """The name in a queue's URL or ARN."""
+    """Return the name in a queue's URL or ARN."""
     return re.split("[/:]", queue)[-1]
 
 
 def is_fifo(queue: str) -> bool:
-    """Whether a name, URL or ARN is that of a FIFO queue."""
+    """Return whether a name, URL or ARN is that of a FIFO queue."""
     return queue.endswith(".fifo")
 
 

@@ -64,7 +64,7 @@ class Target:
 
 
 def entries(messages: pa.RecordBatch, target: Target) -> list[RequestEntry]:
-    """An entry for each message; `UnsendableError` for the first that cannot be sent."""
+    """Return an entry for each message; `UnsendableError` for the first that cannot be sent."""
     bodies = messages.column("body")
     envelopes = envelopes_of(messages)
     columns = (
@@ -103,7 +103,7 @@ def entries(messages: pa.RecordBatch, target: Target) -> list[RequestEntry]:
 def _with_given_version(
     projection: Sequence[_Attribute], headers: Sequence[tuple[str, str | None]]
 ) -> Sequence[_Attribute]:
-    """A message that was refused for the version beside it stays so."""
+    """Return a message that was refused for the version beside it stays so."""
     given = dict(headers).get(VERSION) or ""
     if is_blank(given):
         return projection
@@ -112,7 +112,7 @@ def _with_given_version(
 
 
 def projections(envelopes: pa.RecordBatch) -> Iterator[Sequence[_Attribute]]:
-    """What the contract shows of each envelope as attributes; no value where a field has not its type."""
+    """Return what the contract shows of each envelope as attributes, without fields of a wrong type."""
     meta = envelopes.column("meta")
     created_at = pc.struct_field(meta, "created_at").cast(_MILLISECONDS, safe=False).cast(pa.int64())
     columns = (
@@ -133,7 +133,7 @@ def projections(envelopes: pa.RecordBatch) -> Iterator[Sequence[_Attribute]]:
 
 
 def batches(entries: Iterable[RequestEntry], most: int, max_bytes: int) -> Iterator[list[RequestEntry]]:
-    """The entries in order, as many at once as a request can hold."""
+    """Yield the entries in order, as many at once as a request can hold."""
     batch: list[RequestEntry] = []
     size = 0
     for entry in entries:
@@ -174,7 +174,7 @@ def claim_of(receipt: bytes) -> tuple[float, str]:
 
 
 def body(message: Mapping[str, Any]) -> bytes:
-    """The body of a received message."""
+    """Return the body of a received message."""
     text: str = message["Body"]
     return text.encode("utf-8", "surrogatepass")
 
@@ -227,7 +227,7 @@ def _ids(
 def _attributes(
     projection: Sequence[_Attribute], headers: Sequence[tuple[str, str | None]], room: int, dropped: set[str]
 ) -> tuple[dict[str, dict[str, str]], int]:
-    """The attributes that fit, those of the contract first, and their bytes; adds to `dropped`."""
+    """Return the attributes that fit, those of the contract first, and their bytes; adds to `dropped`."""
     attributes: dict[str, dict[str, str]] = {}
     size = 0
     wanted = [attribute for attribute in projection if attribute[2]]
@@ -250,7 +250,7 @@ def _can_be_sent(name: str, value: str | None) -> bool:
 
 
 def _headers(attributes: Mapping[str, Mapping[str, str]]) -> list[tuple[str, str]] | None:
-    """String and Number attributes; binary ones have no place in a header."""
+    """Return String and Number attributes; binary ones have no place in a header."""
     pairs = [(name, spec["StringValue"]) for name, spec in attributes.items() if "StringValue" in spec]
     return pairs or None
 

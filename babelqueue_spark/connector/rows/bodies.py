@@ -71,13 +71,13 @@ def bodies_and_envelopes(
 
 
 def blocks_of(rows: pa.RecordBatch) -> pa.StructArray:
-    """The dead letter block of each row, or null."""
+    """Return the dead letter block of each row, or null."""
     column = column_of(rows, "dead_letter")
     return pa.nulls(rows.num_rows, _BLOCK) if column is None else column
 
 
 def received_of(rows: pa.RecordBatch) -> pa.BinaryArray:
-    """The body that each row was read with, or null."""
+    """Return the body that each row was read with, or null."""
     column = column_of(rows, "body")
     return pa.nulls(rows.num_rows, pa.binary()) if column is None else column.cast(pa.binary())
 
@@ -152,7 +152,7 @@ def _data(rows: pa.RecordBatch) -> pa.StringArray:
 
 
 def _plain(value: Any, kind: pa.DataType, row: int) -> Any:
-    """A value without Arrow's shapes: maps as objects, null fields left out as Spark's `to_json` does."""
+    """Return a value without Arrow's shapes: maps as objects, no null fields, as Spark's `to_json`."""
     if value is None:
         return None
     if pa.types.is_struct(kind):
@@ -171,7 +171,7 @@ def _plain(value: Any, kind: pa.DataType, row: int) -> Any:
 
 
 def _completed(rows: pa.RecordBatch, blocks: pa.Array, queues: pa.StringArray) -> pa.StructArray:
-    """The dead-letter blocks that are there, with what they leave out filled in."""
+    """Return the dead-letter blocks that are there, with what they leave out filled in."""
     there = blocks.is_valid()
     attempts = column_of(rows, "attempts")
     counts = pa.nulls(rows.num_rows, pa.int32()) if attempts is None else attempts.cast(pa.int32())
@@ -191,13 +191,13 @@ def _completed(rows: pa.RecordBatch, blocks: pa.Array, queues: pa.StringArray) -
 
 
 def column_of(rows: pa.RecordBatch, name: str) -> pa.Array | None:
-    """A column of `rows`, or None where there is no such column."""
+    """Return a column of `rows`, or None where there is no such column."""
     index = rows.schema.get_field_index(name)
     return rows.column(index) if index >= 0 else None
 
 
 def texts_of(rows: pa.RecordBatch, name: str) -> pa.StringArray:
-    """A column of `rows` as text, null where there is no such column."""
+    """Return a column of `rows` as text, null where there is no such column."""
     column = column_of(rows, name)
     return pa.nulls(rows.num_rows, pa.string()) if column is None else column.cast(pa.string())
 
@@ -208,7 +208,7 @@ def _child(rows: pa.RecordBatch, parent: str, name: str, kind: pa.DataType) -> p
 
 
 def child_of(column: pa.StructArray, name: str, kind: pa.DataType) -> pa.Array:
-    """A field of a struct column as `kind`, null where there is no such field."""
+    """Return a field of a struct column as `kind`, null where there is no such field."""
     if not pa.types.is_struct(column.type) or column.type.get_field_index(name) < 0:
         return pa.nulls(len(column), kind)
     field = pc.struct_field(column, name)
@@ -216,7 +216,7 @@ def child_of(column: pa.StructArray, name: str, kind: pa.DataType) -> pa.Array:
 
 
 def moments_of(column: pa.Array) -> pa.TimestampArray:
-    """A column as timestamps; whole numbers are milliseconds since 1970, as an envelope has them."""
+    """Return a column as timestamps; whole numbers are milliseconds since 1970, as an envelope has them."""
     if pa.types.is_integer(column.type):
         column = column.cast(pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
     return column.cast(TIMESTAMP)

@@ -54,7 +54,7 @@ def dead_letter_blocks(
 
 
 def _filled(values: pa.Array | None, default: object, name: str, count: int) -> pa.Array:
-    """The values, with `default` where there is none."""
+    """Return the values, with `default` where there is none."""
     scalar = pa.scalar(default, DEAD_LETTER_TYPE.field(name).type)
     if values is None:
         return pa.repeat(scalar, count)

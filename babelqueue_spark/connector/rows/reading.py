@@ -82,7 +82,7 @@ _DELIVERY_FIELDS = ("id", "count", "redelivered", "enqueued_at", "key")
 
 
 def schema_of_read(catalog: Registry | None) -> StructType:
-    """The columns of a read with or without a catalog."""
+    """Return the columns of a read with or without a catalog."""
     if catalog is None:
         return SCHEMA
     beside = SCHEMA.fieldNames().index("error") + 1

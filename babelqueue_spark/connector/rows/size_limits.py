@@ -70,7 +70,7 @@ def without_large_blocks(messages: pa.RecordBatch) -> pa.RecordBatch:
 def _refused(
     messages: pa.RecordBatch, rows: Sequence[int], targets: Sequence[str], binding: BaseBinding
 ) -> list[int]:
-    """Those of the rows that are too large for where they go."""
+    """Return those of the rows that are too large for where they go."""
     by_target: dict[str, list[int]] = {}
     for row in rows:
         by_target.setdefault(targets[row], []).append(row)
@@ -102,7 +102,7 @@ def _blocks(bodies: pa.BinaryArray) -> pa.StructArray:
 
 
 def _with_bodies(messages: pa.RecordBatch, rows: Sequence[int], bodies: pa.BinaryArray) -> pa.RecordBatch:
-    """The messages, those in `rows` with other bodies."""
+    """Return the messages, those in `rows` with other bodies."""
     place = messages.schema.get_field_index("body")
     chosen = pc.is_in(pa.array(range(len(messages))), pa.array(rows, pa.int64()))
     replaced = pc.if_else(chosen, bodies, messages.column(place))

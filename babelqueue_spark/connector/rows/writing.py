@@ -109,7 +109,7 @@ def _queues(rows: pa.RecordBatch, blocks: pa.Array, options: Options) -> pa.Stri
 def _targets(
     queues: pa.StringArray, blocks: pa.Array, options: Options, binding: BaseBinding
 ) -> pa.StringArray:
-    """The queue that each row goes to: its own, or that one's dead-letter queue."""
+    """Return the queue that each row goes to: its own, or that one's dead-letter queue."""
     own = queues.dictionary_encode()
     dead = [dead_letter_queue(queue, options, binding) for queue in own.dictionary.to_pylist()]
     return pc.if_else(blocks.is_valid(), pa.array(dead, pa.string()).take(own.indices), queues)

@@ -78,7 +78,7 @@ def deliveries_of(claim: Claim, options: Options, journal: Journal, binding: Bin
 
 
 def _yielded(content: SegmentContent, claim: Claim, journal: Journal, binding: Binding) -> list[FromQueue]:
-    """The deliveries that become rows; of a message that two tasks of the batch were given, one."""
+    """Return the deliveries that become rows; of a message that two tasks of the batch were given, one."""
     fresh = content.fresh
     if claim.tasks == 1 or not binding.capabilities.double_deliveries:
         return fresh
@@ -209,7 +209,7 @@ def _redeliveries(
 
 
 def _may_have_lapsed(claim: Claim, binding: Binding) -> bool:
-    """Whether the journal may hold a message that the broker has delivered again.
+    """Return whether the journal may hold a message that the broker has delivered again.
 
     Where the batches before left nothing, that is a message of this batch. Its claim lapses a lease after the
     batch was planned at the earliest, unless it ends with its connection.
@@ -233,7 +233,7 @@ def _known_among(batch: pa.RecordBatch, names: list[str], known: Counter[str]) -
 
 
 def _is_known(name: str, known: Counter[str]) -> bool:
-    """Whether a message is known; each known one stands for one redelivery only."""
+    """Return whether a message is known; each known one stands for one redelivery only."""
     known[name] -= 1
     return known[name] >= 0
 

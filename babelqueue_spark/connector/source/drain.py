@@ -23,7 +23,7 @@ class Drain:
 
     @property
     def active(self) -> bool:
-        """Whether the query stops after a known number of messages."""
+        """Return whether the query stops after a known number of messages."""
         return self._remaining is not None
 
     def start(self, backlog: Mapping[str, int]) -> None:

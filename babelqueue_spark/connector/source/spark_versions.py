@@ -25,5 +25,5 @@ def max_rows(messages: int) -> Any:
 
 
 def is_unlimited(limit: Any) -> bool:
-    """Whether Spark asks for all that is there; 4.1 has no such class to compare with."""
+    """Return whether Spark asks for all that is there; 4.1 has no such class to compare with."""
     return type(limit).__name__ == "ReadAllAvailable"

@@ -23,7 +23,7 @@ _DRIVERS = {"psycopg": "postgresql", "pymysql": "mysql"}
 
 
 def extra_of(url: str, broker: str | None = None) -> str:
-    """The extra that brings the client for a URL (or a reference to one); empty where none does."""
+    """Return the extra that brings the client for a URL (or a reference to one); empty where none does."""
     from babelqueue_spark.bindings import BINDINGS, broker_of
     from babelqueue_spark.secrets import resolve
 
@@ -150,7 +150,7 @@ def _publish(binding: BaseBinding, queue: str) -> bytes:
 
 
 def _take(binding: Binding, queue: str, body: bytes) -> bool:
-    """Whether the message comes first, and is acknowledged; one of somebody else is released."""
+    """Return whether the message comes first, and is acknowledged; one of somebody else is released."""
     deadline = time.monotonic() + _PROBE_SECONDS
     while time.monotonic() < deadline:
         claimed = binding.claim(queue, 1, 1 << 20)

@@ -81,7 +81,7 @@ def _findings(
 
 
 def _listens(master: str) -> bool:
-    """Whether one of the masters accepts connections; True where the URL names none."""
+    """Return whether one of the masters accepts connections; True where the URL names none."""
     scheme, colon, addresses = master.partition("://")
     if scheme != "spark" or not colon:
         return True
@@ -105,7 +105,7 @@ def _started(master: str) -> Any:
 
 
 def _executors(context: Any) -> int:
-    """How many there are, once no more come; the driver is one where it runs tasks."""
+    """Return how many there are, once no more come; the driver is one where it runs tasks."""
     spark = context._jsc.sc()
     if spark.isLocal():
         return 1

@@ -38,22 +38,22 @@ class Finding:
 
 
 def ok(check: str, text: str) -> Finding:
-    """All is well."""
+    """Return all is well."""
     return Finding(check, "ok", text)
 
 
 def warning(check: str, text: str) -> Finding:
-    """It works, but not as it should."""
+    """Note what works, but not as it should."""
     return Finding(check, "warning", text)
 
 
 def failed(check: str, text: str) -> Finding:
-    """It does not work."""
+    """Note what does not work."""
     return Finding(check, "failed", text)
 
 
 def explained(check: str, findings: Iterable[Finding]) -> Iterator[Finding]:
-    """The findings of a check, and what it raises as its last one."""
+    """Yield the findings of a check, and what it raises as its last one."""
     try:
         yield from findings
     except Exception as error:  # noqa: BLE001 (a broken installation may raise anything)
@@ -61,12 +61,12 @@ def explained(check: str, findings: Iterable[Finding]) -> Iterator[Finding]:
 
 
 def on(where: str, findings: Iterable[Finding]) -> Iterator[Finding]:
-    """The findings, as those of an executor."""
+    """Return the findings, as those of an executor."""
     return (replace(each, where=where) for each in findings)
 
 
 def reason_of(error: Exception) -> str:
-    """An error in one line; of an error that is nobody's, its class only, for its text may hold a secret."""
+    """Return an error in one line; of a foreign error its class alone, as its text may hold a secret."""
     if isinstance(error, BabelQueueError):
         return str(error)
     name = type(error).__name__

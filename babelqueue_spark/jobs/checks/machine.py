@@ -146,7 +146,7 @@ def installed_extras() -> Iterator[Finding]:
 
 
 def _broken() -> Iterator[str]:
-    """What cannot be imported, though it may be installed."""
+    """Yield what cannot be imported, though it may be installed."""
     for module in _MODULES:
         try:
             import_module(module)

@@ -29,7 +29,7 @@ def extras() -> dict[str, dict[str, str]]:
 
 
 def problems(packages: dict[str, str]) -> Iterator[str]:
-    """What is missing, too old or too new of packages → bounds."""
+    """Yield what is missing, too old or too new of packages → bounds."""
     for name, bounds in packages.items():
         try:
             installed = version(name)
@@ -41,7 +41,7 @@ def problems(packages: dict[str, str]) -> Iterator[str]:
 
 
 def _meets(installed: str, bound: str) -> bool:
-    """Whether a version meets a bound of one of the kinds that this project has."""
+    """Return whether a version meets a bound of one of the kinds that this project has."""
     numbers, limit = _numbers(installed), _numbers(bound)
     if bound.startswith(">="):
         return numbers >= limit

@@ -41,7 +41,7 @@ def _findings(location: str, given: Mapping[str, str]) -> Iterator[Finding]:
 
 @contextmanager
 def opened(location: str, given: Mapping[str, str]) -> Iterator[tuple[Store, str]]:
-    """The store at a location, and a folder in it that goes, with all above it that was not there before."""
+    """Open the store at a location with a folder in it; remove afterwards what was not there before."""
     from babelqueue_spark.storage import LocalStore
 
     store = _store(location, given)
@@ -68,7 +68,7 @@ def _store(location: str, given: Mapping[str, str]) -> Store:
 
 
 def _missing(path: Path) -> list[Path]:
-    """A folder and those above it that are not there, the deepest first."""
+    """Return a folder and those above it that are not there, the deepest first."""
     return [each for each in (path, *path.parents) if not each.exists()]
 
 

@@ -30,7 +30,7 @@ class Actions:
         self.busy = threading.Lock()
 
     def messages(self, queue: str) -> dict[str, Any]:
-        """The first messages of a queue, without their bodies."""
+        """Return the first messages of a queue, without their bodies."""
         self._check(queue, self._watch.names)
         with self._options.binding() as binding:
             found = first_messages(binding, queue, self._options)
@@ -43,7 +43,7 @@ class Actions:
             }
 
     def body(self, queue: str, name: str) -> dict[str, Any]:
-        """One message as it is."""
+        """Return one message as it is."""
         self._check(queue, self._watch.names)
         with self._options.binding() as binding:
             found = whole(binding, queue, self._options, name)

@@ -21,7 +21,7 @@ class Hub:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more will come."""
+        """Return whether nothing more will come."""
         return self._closed
 
     def put(self, part: str, value: Any) -> None:
@@ -32,7 +32,7 @@ class Hub:
             self._news.notify_all()
 
     def wait(self, version: int, timeout: float) -> tuple[int, dict[str, Any]]:
-        """The state and its version, once that is not `version` any more, or the time in seconds is over."""
+        """Wait until the state has another version, or the seconds are over; return it and its version."""
         with self._news:
             self._news.wait_for(lambda: self._closed or self._version != version, timeout)
             return self._version, dict(self._parts)

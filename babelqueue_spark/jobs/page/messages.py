@@ -50,18 +50,18 @@ class Shown:
     data: str | None
 
     def as_dict(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """Return the message as a JSON object."""
         return asdict(self)
 
 
 def first_messages(binding: BaseBinding, queue: str, options: Options) -> list[Shown]:
-    """The first messages of a queue, at most `MOST`, in its order."""
+    """Return the first messages of a queue, at most `MOST`, in its order."""
     masked = None if options.catalog is None else Masked(options.catalog)
     return [_shown(name, row, masked) for name, row in _first_rows(binding, queue, options)]
 
 
 def whole(binding: BaseBinding, queue: str, options: Options, name: str) -> dict[str, Any] | None:
-    """A message as it is: `body`, `headers` and `error` as text; None where it has gone."""
+    """Return a message as it is: `body`, `headers` and `error` as text; None where it has gone."""
     for its, row in _first_rows(binding, queue, options):
         if its == name:
             text = row["body"].decode("utf-8", "backslashreplace")

@@ -67,7 +67,7 @@ class _Query:
         self._sums = now
 
     def as_dict(self, name: str) -> dict[str, Any]:
-        """As a JSON object."""
+        """Return the query as a JSON object."""
         values, rate = self._seconds.values, self._messages.rate
         return {
             "name": name,

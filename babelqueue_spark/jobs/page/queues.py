@@ -54,7 +54,7 @@ class Watched:
         self._error = error
 
     def as_dict(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """Return the queue as a JSON object."""
         values = self._backlog.values
         return {
             "name": self.name,

@@ -151,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _send_events(self) -> None:
-        """The state now and whenever it is new; a comment now and then finds out who has gone."""
+        """Send the state now and whenever it is new; a comment now and then finds closed connections."""
         self._send_head(HTTPStatus.OK, {"Content-Type": "text/event-stream"})
         hub, sent = self.server.hub, -1
         while not hub.closed:
