@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import time
 import uuid
@@ -20,6 +21,8 @@ _ARROW_MAGIC = b"ARROW1"
 _SILENT_WRITER = 1.0
 """Seconds after which a torn file that does not grow was left by a writer that died."""
 _LOOK_AGAIN = 0.01
+_UNFINISHED = re.compile(r"\.(.+\.[0-9a-f]{32}|torn-[0-9a-f]{32}(\.\w+)?)")
+"""Names of files that a writer left unfinished: no file of anybody else's may go."""
 
 
 class LocalStore(Store):
@@ -123,7 +126,7 @@ class LocalStore(Store):
     def _sweep(self, folder: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(self.root / folder):
-                if entry.name[0] == "." and entry.is_file():
+                if _UNFINISHED.fullmatch(entry.name) and entry.is_file():
                     Path(entry.path).unlink(missing_ok=True)
 
 

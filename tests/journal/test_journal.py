@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import threading
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -426,7 +427,11 @@ class TestDisk:
     def test_what_a_dead_writer_left_is_swept(self, journal: Journal, tmp_path: Path) -> None:
         write(journal, 1, 0, b"a")
         journal.commit(0)
-        left = [tmp_path / ".owner.json.1", tmp_path / "batches/0000000001/.00001.arrow.2"]
+        left = [
+            tmp_path / f".owner.json.{uuid.uuid4().hex}",
+            tmp_path / f"batches/0000000001/.00001.arrow.{uuid.uuid4().hex}",
+            tmp_path / f"batches/0000000001/.torn-{uuid.uuid4().hex}",
+        ]
         for path in left:
             path.write_bytes(b"half")
         journal.take_over()
@@ -544,6 +549,18 @@ def test_no_error_of_a_store_shows_a_login(secret: str) -> None:
 def test_other_storage_is_refused_with_what_to_use(location: str) -> None:
     with pytest.raises(OptionError, match=r"has the scheme '\w+:'.*use a path, or a URL .* s3://.*mount"):
         open_store(location)
+
+
+def test_the_start_of_a_query_leaves_the_files_of_others(tmp_path: Path) -> None:
+    """A journal in a home or project folder."""
+    theirs = [tmp_path / name for name in (".env", ".netrc", ".git", ".owner.json", ".torn-notes")]
+    for file in theirs:
+        file.write_text("secret")
+    for unfinished in (f".owner.json.{'0' * 32}", f".torn-{'a' * 32}.json"):
+        (tmp_path / unfinished).write_text("{")
+    for _ in range(2):
+        Journal(str(tmp_path)).take_over()
+    assert sorted(tmp_path.glob(".*")) == sorted(theirs)
 
 
 def test_a_message_of_several_segments_is_yielded_by_one(journal: Journal) -> None:
