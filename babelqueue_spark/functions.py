@@ -30,7 +30,8 @@ from babelqueue_spark import envelope
 from babelqueue_spark.connector.rows.bodies import blocks_of, bodies, texts_of
 from babelqueue_spark.connector.rows.dead_letters import dead_letter_blocks
 from babelqueue_spark.connector.rows.ids import IdSource
-from babelqueue_spark.connector.rows.reading import ENVELOPE, arrow_fields, check_data, envelope_columns
+from babelqueue_spark.connector.rows.payloads import check_data
+from babelqueue_spark.connector.rows.reading import ENVELOPE, arrow_fields, envelope_columns
 from babelqueue_spark.envelope.trace import trace_context as _trace_context
 from babelqueue_spark.envelope.typed import typed
 from babelqueue_spark.schemas import protection

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import time
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN
 from babelqueue_spark.connector.rows.dead_letters import dead_letter_blocks
 from babelqueue_spark.connector.rows.ids import IdSource
+from babelqueue_spark.connector.rows.payloads import texts_of_payloads
 from babelqueue_spark.envelope import ENVELOPE_SCHEMA, EnvelopeError, dead_letter, encode
 from babelqueue_spark.envelope.columns import BLANKS, TIMESTAMP
 from babelqueue_spark.errors import BabelQueueError
@@ -122,7 +121,7 @@ def _messages(rows: pa.RecordBatch, queues: pa.StringArray, first_row: int, ids:
     columns = {
         "job": pc.ascii_trim(job, characters=BLANKS),
         "trace_id": pc.ascii_trim(trace_id, characters=BLANKS),
-        "data": _data(rows),
+        "data": _data(rows, first_row),
         "meta": pa.StructArray.from_arrays([meta[field.name] for field in _META], fields=list(_META)),
         "attempts": pa.repeat(pa.scalar(0, pa.int32()), count)
         if attempts is None
@@ -137,37 +136,11 @@ def _minted(given: pa.StringArray, purpose: str, first_row: int, ids: IdSource) 
     return pc.coalesce(given, ids.uuids(purpose, first_row, len(given)))
 
 
-def _data(rows: pa.RecordBatch) -> pa.StringArray:
+def _data(rows: pa.RecordBatch, first_row: int) -> pa.StringArray:
     column = column_of(rows, "data")
     if column is None or pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return texts_of(rows, "data")
-    encoder = msgspec.json.Encoder(decimal_format="string")
-    return pa.array(
-        [
-            None if value is None else encoder.encode(_plain(value, column.type, row)).decode()
-            for row, value in enumerate(column.to_pylist())
-        ],
-        pa.string(),
-    )
-
-
-def _plain(value: Any, kind: pa.DataType, row: int) -> Any:
-    """Return a value without Arrow's shapes: maps as objects, no null fields, as Spark's `to_json`."""
-    if value is None:
-        return None
-    if pa.types.is_struct(kind):
-        return {
-            field.name: _plain(value[field.name], field.type, row)
-            for field in kind
-            if value[field.name] is not None
-        }
-    if pa.types.is_map(kind):
-        return {str(key): _plain(item, kind.item_type, row) for key, item in value}
-    if pa.types.is_list(kind):
-        return [_plain(item, kind.value_type, row) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        raise BabelQueueError(f"row {row} has {value} in its data, which JSON cannot carry")
-    return value
+    return texts_of_payloads(column, first_row)
 
 
 def _completed(rows: pa.RecordBatch, blocks: pa.Array, queues: pa.StringArray) -> pa.StructArray:

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
     BooleanType,
     DataType,
@@ -22,6 +21,7 @@ from pyspark.sql.types import (
 )
 
 from babelqueue_spark.bindings import BaseBinding
+from babelqueue_spark.connector.rows.payloads import check_data
 from babelqueue_spark.envelope import Reason, decode
 from babelqueue_spark.envelope.typed import typed
 from babelqueue_spark.errors import OptionError
@@ -104,22 +104,6 @@ def check_schema(wanted: StructType, catalog: Registry | None = None) -> None:
                 f"but it is {known[field.name].simpleString()}: only 'data' can be typed"
             )
         if field.name == "data":
-            check_data(field.dataType)
-
-
-def check_data(wanted: DataType) -> None:
-    """Raise `OptionError` for a type of `data` that JSON cannot have: a map whose keys are not strings."""
-    if isinstance(wanted, MapType):
-        if not isinstance(wanted.keyType, StringType):
-            raise OptionError(
-                f"'data' is wanted with {wanted.simpleString()}, but the keys of JSON are strings: "
-                "use MAP<STRING, …>"
-            )
-        check_data(wanted.valueType)
-    elif isinstance(wanted, ArrayType):
-        check_data(wanted.elementType)
-    elif isinstance(wanted, StructType):
-        for field in wanted:
             check_data(field.dataType)
 
 

@@ -55,12 +55,12 @@ def to_messages(
         BabelQueueError: a row lacks what it needs, or the broker cannot carry it; names the row.
     """
     blocks = blocks_of(rows)
-    queues = _queues(rows, blocks, options)
+    queues = _queues(rows, blocks, options, first_row)
     found, envelopes = bodies_and_envelopes(rows, blocks, queues, first_row, ids)
     if options.catalog is not None:
         _check_payloads(found, blocks.is_null(), options.catalog, first_row)
     targets = _targets(queues, blocks, options, binding)
-    delays = _delays(rows, binding)
+    delays = _delays(rows, first_row, binding)
     _check_delays(delays, targets, binding)
     outgoing = pa.RecordBatch.from_arrays(
         [found, _headers(rows, binding), _keys(rows, binding), delays], schema=OUTGOING
@@ -93,7 +93,7 @@ def _check_payloads(
 # -- queues ------------------------------------------------------------------------------------------
 
 
-def _queues(rows: pa.RecordBatch, blocks: pa.Array, options: Options) -> pa.StringArray:
+def _queues(rows: pa.RecordBatch, blocks: pa.Array, options: Options, first_row: int) -> pa.StringArray:
     default = options.queue[0] if options.queue else None
     queues = pc.coalesce(
         not_empty(child_of(blocks, "original_queue", pa.string())),
@@ -101,7 +101,7 @@ def _queues(rows: pa.RecordBatch, blocks: pa.Array, options: Options) -> pa.Stri
         not_empty(pa.scalar(default, pa.string())),
     )
     if queues.null_count:
-        row = pc.index(queues.is_null(), True).as_py()
+        row = first_row + pc.index(queues.is_null(), True).as_py()
         raise BabelQueueError(f"row {row} names no queue: set option 'queue', or fill the column 'queue'")
     return queues
 
@@ -135,9 +135,9 @@ def _keys(rows: pa.RecordBatch, binding: BaseBinding) -> pa.StringArray:
     return keys
 
 
-def _delays(rows: pa.RecordBatch, binding: BaseBinding) -> pa.Int64Array:
+def _delays(rows: pa.RecordBatch, first_row: int, binding: BaseBinding) -> pa.Int64Array:
     """Milliseconds from now, out of `delay` (seconds, an interval, or text) or `deliver_at`."""
-    delays = _relative(column_of(rows, "delay"), rows.num_rows)
+    delays = _relative(column_of(rows, "delay"), rows.num_rows, first_row)
     moments = column_of(rows, "deliver_at")
     if moments is not None:
         now = pa.scalar(int(binding.now() * 1_000_000), pa.int64())
@@ -161,7 +161,7 @@ def _check_delays(delays: pa.Int64Array, targets: pa.StringArray, binding: BaseB
             )
 
 
-def _relative(column: pa.Array | None, count: int) -> pa.Int64Array:
+def _relative(column: pa.Array | None, count: int, first_row: int) -> pa.Int64Array:
     if column is None:
         return pa.nulls(count, pa.int64())
     if (
@@ -170,12 +170,13 @@ def _relative(column: pa.Array | None, count: int) -> pa.Int64Array:
         or pa.types.is_decimal(column.type)
     ):
         seconds_of = column.cast(pa.float64())
-        _check_seconds(seconds_of)
+        _check_seconds(seconds_of, first_row)
         return pc.multiply(seconds_of, 1000.0).cast(pa.int64(), safe=False)
-    return pa.array([_milliseconds(value, row) for row, value in enumerate(column.to_pylist())], pa.int64())
+    values = enumerate(column.to_pylist(), first_row)
+    return pa.array([_milliseconds(value, row) for row, value in values], pa.int64())
 
 
-def _check_seconds(delays: pa.DoubleArray, first_row: int = 0) -> None:
+def _check_seconds(delays: pa.DoubleArray, first_row: int) -> None:
     valid = pc.and_(pc.is_finite(delays), pc.greater_equal(delays, 0))
     row = pc.index(valid, False).as_py()
     if row >= 0:

@@ -26,6 +26,8 @@ from babelqueue_spark.connector.message_log import MessageLog, message_log
 from babelqueue_spark.connector.options import Options
 from babelqueue_spark.connector.publishing import in_chunks, publish_parts
 from babelqueue_spark.connector.rows.ids import IdSource
+from babelqueue_spark.connector.rows.payloads import check_payload_type
+from babelqueue_spark.connector.rows.reading import arrow_fields
 from babelqueue_spark.connector.rows.writing import COLUMNS, to_messages
 from babelqueue_spark.connector.sink.checking import checked_first
 from babelqueue_spark.envelope.scan import octets_of
@@ -94,6 +96,8 @@ def check_columns(schema: StructType) -> None:
         raise OptionError("a write needs a column 'job' (or 'urn'): the URN of the message")
     if "data" not in names and "dead_letter" not in names:
         raise OptionError("a write needs a column 'data': JSON text, a struct or a map")
+    for field in arrow_fields(StructType([field for field in schema if field.name == "data"])):
+        check_payload_type(field.type)
 
 
 def _publish(
