@@ -209,7 +209,14 @@ def databricks() -> str:
     )
 
 
+def _rooms() -> str:
+    from scripts.rooms import rooms
+
+    return rooms()
+
+
 PICTURES = {
+    "rooms": _rooms,
     "architecture": architecture,
     "crashes": crashes,
     "quickstart": quickstart,
