@@ -30,6 +30,7 @@ pytest_plugins = [
     "tests.fixtures_conformance",
     "tests.groups",
     "tests.limits",
+    "tests.tiers",
 ]
 
 

@@ -77,10 +77,10 @@ def kill_driver(folder: Path, readings: Readings) -> None:
     assert code == 0, log
 
 
-class Killed:
-    """Readings that lost their workers, or all of their queries."""
+class KilledWorkers:
+    """Readings that lost their workers."""
 
-    names: ClassVar[tuple[str, ...]]
+    workers: ClassVar[tuple[str, ...]]
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -89,7 +89,7 @@ class Killed:
     ) -> Readings:
         folder = tmp_path_factory.mktemp("workers")
         readings = {
-            name: Reading(KINDS[name], KINDS[name].points, folder / name, request) for name in cls.names
+            name: Reading(KINDS[name], KINDS[name].points, folder / name, request) for name in cls.workers
         }
         sparks = {name: reading for name, reading in readings.items() if name in SPARKS}
         others = {name: reading for name, reading in readings.items() if name not in SPARKS}
@@ -99,6 +99,22 @@ class Killed:
             kill_workers(folder, others)
         return readings
 
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Test each point of each broker at which a process is killed."""
+        driver = metafunc.function.__name__ == "test_killed_driver"
+        names, in_batch = (getattr(self, "drivers", ()), [IN_BATCH]) if driver else (self.workers, [])
+        kills = [(name, point) for name in names for point in [*KINDS[name].points, *in_batch]]
+        metafunc.parametrize(("name", "point"), kills, ids=["-".join(kill) for kill in kills])
+
+    def test_killed_worker(self, killed_workers: Readings, name: str, point: str) -> None:
+        killed_workers[name].check(point)
+
+
+class Killed(KilledWorkers):
+    """Readings that lost their workers, and others, mostly the same, that lost their driver."""
+
+    drivers: ClassVar[tuple[str, ...]]
+
     @pytest.fixture(scope="class")
     @classmethod
     def killed_driver(
@@ -107,27 +123,28 @@ class Killed:
         folder = tmp_path_factory.mktemp("driver")
         readings = {
             name: Reading(KINDS[name], [*KINDS[name].points, IN_BATCH], folder / name, request)
-            for name in cls.names
+            for name in cls.drivers
         }
         kill_driver(folder, readings)
         return readings
-
-    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Test each point of each broker at which a process is killed."""
-        in_batch = [IN_BATCH] if metafunc.function.__name__ == "test_killed_driver" else []
-        kills = [(name, point) for name in self.names for point in [*KINDS[name].points, *in_batch]]
-        metafunc.parametrize(("name", "point"), kills, ids=["-".join(kill) for kill in kills])
-
-    def test_killed_worker(self, killed_workers: Readings, name: str, point: str) -> None:
-        killed_workers[name].check(point)
 
     def test_killed_driver(self, killed_driver: Readings, name: str, point: str) -> None:
         killed_driver[name].check(point)
 
 
 @pytest.mark.timeout(900)
+class TestSqlite(Killed):
+    workers = drivers = ("sqlite",)
+
+
+@pytest.mark.timeout(900)
+class TestRedis(KilledWorkers):
+    workers = ("redis",)
+
+
+@pytest.mark.timeout(900)
 class TestObjectStore(Killed):
-    names = ("sqlite-s3",)
+    workers = drivers = ("sqlite-s3",)
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -138,19 +155,20 @@ class TestObjectStore(Killed):
 
 @pytest.mark.timeout(900)
 class TestSparks(Killed):
-    names = ("sqlite", "rabbitmq", "quorum", "kafka")
+    workers = drivers = ("rabbitmq", "quorum", "kafka")
 
 
 @pytest.mark.timeout(900)
 class TestKinesis(Killed):
-    names = ("kinesis",)
+    workers = drivers = ("kinesis",)
 
 
 @pytest.mark.timeout(900)
 class TestQuick(Killed):
-    names = ("redis", "postgresql", "mariadb", "artemis")
+    workers = ("postgresql", "mariadb", "artemis")
+    drivers = ("redis", *workers)
 
 
 @pytest.mark.timeout(900)
 class TestSlow(Killed):
-    names = ("sqs", "servicebus", "pulsar")
+    workers = drivers = ("sqs", "servicebus", "pulsar")
