@@ -60,7 +60,7 @@ def to_kafka(messages: DataFrame, topic: str | None = None) -> DataFrame:
     """Rows for `df.write` or `df.writeStream` of format `kafka`: `topic`, `key`, `value` and `headers`.
 
     Ids that are missing are new ones each time a batch is written: give rows ids of your own where a repeated
-    batch shall have the same.
+    batch is to have the same.
 
     Args:
         messages: with the columns of a write; see docs/columns.md.

@@ -245,7 +245,7 @@ class BaseBinding(ABC):
         return self.capabilities.max_delay
 
     def retry_delay(self, queue: str, delay: int, attempts: int) -> int:
-        """Milliseconds a retry waits that shall wait `delay`, after `attempts` tries before it."""
+        """Return the milliseconds that a retry waits, of the `delay` asked for, after so many `attempts`."""
         del attempts
         longest = self.longest_delay(queue)
         return delay if longest is None else min(delay, longest)

@@ -21,7 +21,7 @@ def beside(
 ) -> dict[str, Text | str]:
     """Return what travels beside a body: the contract's properties win over those given, but not the version.
 
-    One that is given names what the body shall be read as: a message that was refused for it stays so.
+    A given version names how to read the body: a message that was refused for it stays so.
     """
     return {**given, **contract, **({version: given[version]} if not is_blank(given.get(version)) else {})}
 

@@ -76,7 +76,7 @@ BINDINGS: dict[str, Registration] = {
 def register(name: str, target: str | type[BaseBinding], *, schemes: tuple[str, ...] = ()) -> None:
     """Make a broker known in this process.
 
-    Spark's workers are processes of their own: what they shall find too is offered by an entry point.
+    Spark's workers are processes of their own: what they are to find too is offered by an entry point.
 
     Args:
         name: the broker, in lower case: the value of option `broker`, and what precedes its own options.

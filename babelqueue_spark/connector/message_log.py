@@ -49,14 +49,14 @@ class MessageLog:
         self._write(event, content, shown)
 
     def _write(self, event: str, content: dict[str, Any], body: bytes) -> None:
-        """Write a line; no more lines where that fails, as messages must go on."""
+        """Write a line; no more lines where that fails, as messages come first."""
         if self._file is None:
             return
         line = {"event": event, "transport": self._transport, **content, **_readable(body)}
         try:
             self._file.write(f"{json_line(line)}\n")
         except OSError as error:
-            logger.warning("the message log goes on without lines: %s", error)
+            logger.warning("the message log gets no more lines: %s", error)
             self._file = None
 
     def write_all(self, event: str, messages: pa.RecordBatch, queues: pa.Array | str) -> None:

@@ -1,4 +1,4 @@
-"""Quick looks at many JSON texts at once: what needs a closer one.
+"""Scan many JSON texts at once for what needs a parser.
 
 Each function may name more rows than it has to, never fewer. Everything here is linear in the length of the
 texts, and looks at their bytes in windows that stay in the processor's cache.

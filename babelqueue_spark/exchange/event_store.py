@@ -46,7 +46,7 @@ class Slice:
     Attributes:
         stream: which.
         events: in the order that was asked for; columns `stream`, `occurred_at`, `event_id`, `job`, `body`.
-        has_more: whether the stream goes on behind them, in that order.
+        has_more: whether the stream has more behind them, in that order.
     """
 
     stream: StreamId

@@ -157,7 +157,7 @@ class EventTable:
         return True
 
     def version(self, application: str | None = None, *, pin: bool = False) -> int:
-        """Return the newest version; for an application, that which it has pinned, or pins now if it shall.
+        """Return the newest version; for an application, the one it has pinned, or pins now.
 
         The table remembers it, as a transaction of the application's.
 

@@ -89,7 +89,7 @@ def _unknown(name: str) -> str:
 
 
 def _run_here() -> None:
-    """Without spark-submit: this machine's cores, failed tasks tried again, and this Python."""
+    """Without spark-submit: this machine's cores, retries of failed tasks, and this Python."""
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "--master local[*,4] pyspark-shell")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 

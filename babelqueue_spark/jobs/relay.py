@@ -7,7 +7,7 @@ A row goes to the queue that it names, or to `--queue`. Bodies stay as they are.
 there, then stops. With `--every` the job continues until it is interrupted, and passes over a broker or a
 database that is away. Several may run at once: a queue is relayed by one at a time, in the order of its
 rows. A run that was killed is repeated without loss, and without repeats where the broker is Redis, SQL or
-Kafka. What the broker refuses stays pending with its error, and others go on. The job runs without Spark.
+Kafka. What the broker refuses stays pending with its error; the others are sent. It runs without Spark.
 """
 
 from __future__ import annotations

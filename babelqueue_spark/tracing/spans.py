@@ -101,7 +101,7 @@ class Spans:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Export what has ended, before Spark ends this process; no error, as messages must go on."""
+        """Export what has ended, before Spark ends this process; no error, as messages come first."""
         try:
             done = self._provider.force_flush(FLUSH_SECONDS * 1000)
         except Exception as error:  # noqa: BLE001 (whatever a processor raises)

@@ -169,7 +169,7 @@ class Partition:
                 self._work.store.close()
 
     def handle(self, handlers: Handlers) -> pa.RecordBatch:
-        """Run message handlers, claiming as they go on, and settle; returns `COUNTS`."""
+        """Run message handlers, claiming on the way, and settle; return `COUNTS`."""
         rows = self._rows
 
         def wanted(row: int) -> bool:

@@ -171,7 +171,7 @@ class Claim:
         return int(gone.true_count)
 
     def release(self) -> None:
-        """Give back the rows that were not acknowledged."""
+        """Release the rows that were not acknowledged."""
         self._binding.release(self._queue, self._take(sorted(self._held)))
 
     def _take(self, rows: Sequence[int]) -> pa.RecordBatch:

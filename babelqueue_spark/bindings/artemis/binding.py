@@ -112,7 +112,7 @@ class ArtemisBinding(Binding):
         return total
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
-        """Browse by a link that copies; without what is claimed, by whomever."""
+        """Browse by a link that copies; without what any reader has claimed."""
         for found in self._browsed(queue):
             yield received(found, None)
 

@@ -215,7 +215,7 @@ class KafkaClient:
                 if end is not None:
                     raise LogEndedError(
                         f"Kafka at {self._options.servers}: topic '{topic}': it ends at {end}, before "
-                        f"{last} which was there: it was made anew, or brokers lost its end"
+                        f"{last} which was there: it was created again, or brokers lost its end"
                     )
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 

@@ -115,7 +115,7 @@ class KinesisClient(AwsClient):
     ) -> Iterator[Page]:
         """Answers from the record `at` on, itself included; or since a time in seconds; else from the oldest.
 
-        They go on at the end of an open shard: the caller stops. Where the record is not found any more,
+        They continue at the end of an open shard: the caller stops. Where the record is not found any more,
         from the oldest that is there.
         """
         empty = seen = 0

@@ -225,7 +225,7 @@ class PulsarBinding(Binding):
     def _browse_as_consumers(self, queue: str) -> Iterator[pa.RecordBatch]:
         """Yield what is ready now, held by consumers of their own until the last batch was taken.
 
-        The broker bounds what a consumer may hold: where one has its fill, another goes on.
+        The broker bounds what a consumer may hold: where one has its fill, another continues.
         """
         self._stop_watching(queue)
         opened: list[BufferedConsumer] = []

@@ -9,7 +9,7 @@ from babelqueue_spark.bindings.pulsar.messages import EntryId, Part, Unit
 
 
 class ClaimRepeatedError(Exception):
-    """The broker gave a claim out again: the client had lost the connection, and made it anew by itself."""
+    """The broker gave a claim out again: the client had lost the connection, and opened it by itself."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"the connection was lost and made again, and {what}")

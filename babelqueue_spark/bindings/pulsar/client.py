@@ -81,7 +81,7 @@ class PulsarClient:
 
         The client collects acknowledges and sends them when it likes, without an answer. So a consumer is
         made for them that receives nothing: closing it sends them, and has an answer, which comes after
-        them. The client makes a lost connection anew after 0.1 s at the soonest: a consumer that is still
+        them. The client opens a lost connection again after 0.1 s at the soonest: a consumer that is still
         connected before it is closed has lost nothing.
         """
         consumer = self._subscribe(topic, queue, 0)

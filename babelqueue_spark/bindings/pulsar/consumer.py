@@ -37,7 +37,7 @@ class _Partial(NamedTuple):
 class BufferedConsumer:
     """A consumer, and what it received.
 
-    The broker goes on sending to a consumer that takes messages: what nobody claimed waits here, and goes
+    The broker keeps sending to a consumer that takes messages: what nobody claimed waits here, and goes
     back when the consumer is closed, uncounted.
 
     Attributes:

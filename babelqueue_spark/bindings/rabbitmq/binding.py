@@ -161,7 +161,7 @@ class RabbitBinding(Binding):
         self._claims.hold(tag for tag, *_ in buffer.messages)
 
     def _settle_claimed(self, claimed: pa.RecordBatch, *, give_back: bool) -> pa.BooleanArray:
-        """Acknowledge or give back; true where that has reached the server."""
+        """Acknowledge or release; return true where that has reached the server."""
         if self._claims is not self._client.claims:
             self._claims.drop_all()
         ours = self._claims.tags_of(claimed)

@@ -295,7 +295,7 @@ def _advice(error: BaseException) -> Advice:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error, and those which it wraps: pika keeps them in several places."""
+    """Yield the error, and those that it wraps: pika keeps them in several places."""
     yield error
     for nested in (*error.args, getattr(error, "exception", None), *getattr(error, "exceptions", ())):
         if isinstance(nested, BaseException):

@@ -58,7 +58,7 @@ class RedisBinding(Binding):
         return created_at[0] / 1_000_000 if created_at and created_at[0] is not None else None
 
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
-        """Claim by scripts that first give back lapsed claims and move delayed messages that are due."""
+        """Claim by scripts that first release lapsed claims and move delayed messages that are due."""
         batches: list[pa.RecordBatch] = []
         while messages > 0 and max_bytes > 0:
             asked = min(messages, SCRIPT_MESSAGES)

@@ -257,7 +257,7 @@ class DefaultLayout(Layout):
         return max(0, int(in_flight) - int(claimed))
 
     def reclaim(self, queue: str, idle: float) -> int:
-        """Give back messages in flight that have been seen without a deadline for `idle` seconds."""
+        """Release messages in flight that have been seen without a deadline for `idle` seconds."""
         processing = self.processing(queue)
         return int(
             self._client.run(

@@ -80,7 +80,7 @@ class RedisOptions:
         laravel: Laravel's key layout in place of the SDKs' default one.
         prefix: what Laravel's layout puts before a queue's name.
         visibility: whole seconds a claim may stay unacknowledged; None = for ever.
-        reclaim_idle: seconds after which an entry in flight without a deadline is given back; None = never.
+        reclaim_idle: seconds after which an entry in flight without a deadline is released; None = never.
     """
 
     topology: Topology

@@ -142,7 +142,7 @@ class ServiceBusBinding(Binding):
         return pa.array(self._settle(queue, deliveries, _COMPLETED), pa.bool_())
 
     def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
-        """Release by abandoning; Service Bus goes on counting the delivery."""
+        """Release by abandoning; Service Bus counts the delivery all the same."""
         self._settle(queue, deliveries, _ABANDONED)
 
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
@@ -264,7 +264,7 @@ class ServiceBusBinding(Binding):
             self.lease = min(self.lease or math.inf, max(_SHORTEST_LOCK, left))
 
     def _kept(self, queue: str, claimed: pa.RecordBatch, max_bytes: int) -> pa.RecordBatch:
-        """Return what the bound of bytes allows; the rest is given back, or lapses where that fails."""
+        """Return what the bound of bytes allows; the rest is released, or lapses where that fails."""
         columns = (claimed.column(name).to_pylist() for name in ("id", "count"))
         self._held[queue].update(zip(*columns, strict=True))
         kept = fitting(pc.binary_length(claimed.column("body")).to_pylist(), max_bytes)

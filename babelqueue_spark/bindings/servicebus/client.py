@@ -95,7 +95,7 @@ class Link:
         return found
 
     def drain(self) -> None:
-        """Give back what came but was not received, uncounted, and let nothing more come."""
+        """Release what came but was not received, uncounted, and let nothing more come."""
         self._handler._amqp_transport.drain_and_release_messages(self._handler._handler)
 
     def peek(self, first: int, count: int) -> list[ServiceBusReceivedMessage]:
@@ -114,7 +114,7 @@ class Link:
         """Complete or abandon by lock token; true where the service says that it did.
 
         It takes many tokens at once, and does not say which of them it refused. So the halves of a refused
-        group are tried again; when both are refused, all of it is false, though some may have been settled.
+        group are retried; when both are refused, all of it is false, though some may have been settled.
         """
         settled: list[bool] = []
         for first in range(0, len(tokens), _GROUP):

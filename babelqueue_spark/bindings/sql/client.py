@@ -218,7 +218,7 @@ class SqlClient:
         return self._engine
 
     def _prepare(self, engine: Engine) -> None:
-        """Create the tables that are missing; refuse those which are something else."""
+        """Create the tables that are missing; refuse those that are something else."""
         with self._transaction(engine, write=False) as connection:
             self._clock.read(lambda: self.dialect.now(connection))
             self._longest_statement = self.dialect.longest_statement(connection)

@@ -54,7 +54,7 @@ class OutboxTables:
         return (self.jobs.c.status == PENDING,)
 
     def acknowledged(self) -> Update:
-        """Return what becomes of rows that are acknowledged."""
+        """Return the statement for rows that are acknowledged."""
         return update(self.jobs).values(status=PUBLISHED, reserved_at=None, error=None)
 
     def row(self, mirror: dict[str, Any], queue: str, due: str, now: str) -> dict[str, Any]:

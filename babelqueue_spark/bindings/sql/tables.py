@@ -105,7 +105,7 @@ class Tables:
         return (self.jobs.c.available_at <= now,)
 
     def acknowledged(self) -> Delete:
-        """Return what becomes of rows that are acknowledged."""
+        """Return the statement for rows that are acknowledged."""
         return delete(self.jobs)
 
     def row(self, mirror: dict[str, Any], queue: str, due: str, now: str) -> dict[str, Any]:

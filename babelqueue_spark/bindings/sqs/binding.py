@@ -130,7 +130,7 @@ class SqsBinding(Binding):
         return pa.array(removed, pa.bool_())
 
     def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
-        """Release by a visibility timeout of 0; SQS goes on counting the delivery."""
+        """Release by a visibility timeout of 0; SQS counts the delivery all the same."""
         claims = [claim_of(receipt) for receipt in deliveries.column("receipt").to_pylist()]
         now = time.time()
         self._release(self._sqs.url(queue), [handle for lapses_at, handle in claims if now < lapses_at])
@@ -240,7 +240,7 @@ class _Room:
 
     Args:
         messages: most messages.
-        max_bytes: most bytes of bodies; what receives bring beyond it has to be given back.
+        max_bytes: most bytes of bodies; what receives bring beyond it is released.
         largest: the size of a message as long as none was seen; then the mean is expected.
     """
 

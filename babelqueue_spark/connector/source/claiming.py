@@ -153,7 +153,7 @@ def _claim(
 def _too_late(claim: Claim, journal: Journal) -> JournalError:
     return JournalError(
         f"journal {journal.location}: batch {claim.batch} was finished by another attempt of this task, "
-        "and this one came too late; its claims were given back"
+        "and this one came too late; its claims were released"
     )
 
 

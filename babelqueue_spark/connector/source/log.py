@@ -331,7 +331,7 @@ class _Log:
             "was deleted and created again"
         )
         if self._options.fail_on_data_loss:
-            raise DataLossError(f"{message}. Set failOnDataLoss to false to go on with what is left")
+            raise DataLossError(f"{message}. Set failOnDataLoss to false to continue with what is left")
         logger.warning("%s; going on, because failOnDataLoss is false", message)
 
 

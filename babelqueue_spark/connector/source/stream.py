@@ -234,7 +234,7 @@ class _Planner:
         if self._options.fail_on_data_loss:
             raise DataLossError(
                 f"{message}. Start from a fresh checkpoint to read what the journal still holds, "
-                "or set failOnDataLoss to false to go on without them"
+                "or set failOnDataLoss to false to continue without them"
             )
         logger.warning("%s; going on, because failOnDataLoss is false", message)
 
