@@ -11,7 +11,6 @@ topic of Kafka keeps it.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 import uuid
@@ -43,7 +42,7 @@ _ENVELOPE_BYTES = 230
 @job
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
-    given = parse(arguments)
+    given = command_line().parse_args(arguments)
     broker = {"url": given.url, **dict(given.option)}
     queue = given.queue or f"babelqueue-bench-{uuid.uuid4().hex[:12]}"
     if given.queue and (found := waiting(read_options({**broker, "queue": queue}))):
@@ -80,11 +79,6 @@ def command_line() -> Arguments:
         "--state", metavar="FOLDER", type=place, help="of journal and checkpoint (default: a temporary one)"
     )
     return parser
-
-
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return the command line; exits with 2 when it is wrong."""
-    return command_line().parse_args(arguments)
 
 
 def envelopes(spark: SparkSession, messages: int, size: int) -> DataFrame:

@@ -34,7 +34,7 @@ _LOOK_SECONDS = 1
 @job
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
-    given = parse(arguments)
+    given = command_line().parse_args(arguments)
     source, target = source_options(given), target_options(given)
     found = waiting(read_options(source))
     sink = write_options(target)
@@ -64,11 +64,6 @@ def command_line() -> Arguments:
     parser.add_metrics()
     parser.add_argument("--every", metavar="TIME", help="continue until stopped, with a batch so often")
     return parser
-
-
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return the command line; exits with 2 when it is wrong."""
-    return command_line().parse_args(arguments)
 
 
 def source_options(given: argparse.Namespace) -> dict[str, str]:

@@ -47,7 +47,7 @@ Rows = Iterator[tuple[str | None, str | None, str | None]]
 @job
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
-    given = parse(arguments)
+    given = command_line().parse_args(arguments)
     console = new_console()
     tasks = {"infer": infer, "check": check, "compat": compat}
     return tasks[given.task](given, console)
@@ -81,11 +81,6 @@ def _add_queue(task: Arguments) -> None:
     task.add_argument(
         "--limit", type=count, default=10_000, help="most messages to look at in each queue (default: 10000)"
     )
-
-
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return the command line; exits with 2 when it is wrong."""
-    return command_line().parse_args(arguments)
 
 
 # -- infer -------------------------------------------------------------------------------------------------

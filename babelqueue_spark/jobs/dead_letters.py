@@ -11,7 +11,6 @@ know, and for errors.
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 from collections import Counter
@@ -62,7 +61,7 @@ class Report:
 @job
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
-    given = parse(arguments)
+    given = command_line().parse_args(arguments)
     options = {"url": given.url, "queue": given.queue, **dict(given.option)}
     console = new_console()
     found = waiting(read_options(options))
@@ -84,11 +83,6 @@ def command_line() -> Arguments:
     parser.add_argument("--json", metavar="FILE", help="write JSON instead of a table")
     parser.add_argument("--samples", type=count, default=3, help="of each reason (default: 3)")
     return parser
-
-
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return the command line; exits with 2 when it is wrong."""
-    return command_line().parse_args(arguments)
 
 
 def examine(spark: SparkSession, options: dict[str, str], samples: int) -> Report:

@@ -38,7 +38,7 @@ from babelqueue_spark.worker import Redriven, redrive
 @job
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
-    given = parse(arguments)
+    given = command_line().parse_args(arguments)
     options = {"url": given.url, **dict(given.option)}
     read_options({**options, "queue": given.queue})
     spark = session(f"redrive {given.queue}")
@@ -80,11 +80,6 @@ def command_line() -> Arguments:
     )
     parser.add_argument("--dry-run", action="store_true", help="only show what would be moved")
     return parser
-
-
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return the command line; exits with 2 when it is wrong."""
-    return command_line().parse_args(arguments)
 
 
 def condition(given: argparse.Namespace) -> Column | None:

@@ -28,7 +28,7 @@ PORT = 8642
 @job
 def main(arguments: list[str] | None = None) -> int:
     """Run the job until it is interrupted."""
-    given = parse(arguments)
+    given = command_line().parse_args(arguments)
     options = {"url": given.url, "queue": given.queue, **dict(given.option)}
     try:
         page = Live(
@@ -74,11 +74,6 @@ def command_line() -> Arguments:
         help="the journalLocation of a query; may be repeated",
     )
     return parser
-
-
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return the command line; exits with 2 when it is wrong."""
-    return command_line().parse_args(arguments)
 
 
 def port(text: str) -> int:

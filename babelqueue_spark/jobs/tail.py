@@ -14,7 +14,6 @@ not know, and for errors of dead letters. Headers are shown.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections import Counter, deque
@@ -42,7 +41,7 @@ Seen = Counter[tuple[str, str]]
 @job
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
-    given = parse(arguments)
+    given = command_line().parse_args(arguments)
     options = read_options({"url": given.url, "queue": given.queue, **dict(given.option)})
     if binding_class(options.broker).capabilities.browse == "none":
         raise OptionError(f"broker '{options.broker}' shows messages to nobody who does not consume them")
@@ -76,11 +75,6 @@ def command_line() -> Arguments:
         "--json", action="store_true", help="a JSON object a line, with all columns of a read"
     )
     return parser
-
-
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return the command line; exits with 2 when it is wrong."""
-    return command_line().parse_args(arguments)
 
 
 def poll(
