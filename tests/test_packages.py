@@ -103,19 +103,6 @@ def test_a_client_of_spark_connect_has_no_core(module: str, tmp_path: Path) -> N
     assert done.stdout == "imported\n", done.stderr
 
 
-def test_schemas_without_their_package(tmp_path: Path) -> None:
-    program = (
-        "import pyarrow as pa\n"
-        "from babelqueue_spark.envelope.payload import violations\n"
-        "violations(pa.array(['{}']), {})"
-    )
-    done = without(["jsonschema"], program, tmp_path)
-    assert done.stderr.splitlines()[-1].endswith(
-        "a JSON Schema needs the Python package 'jsonschema': "
-        'pip install "babelqueue-spark[schema]" on driver and executors'
-    )
-
-
 def test_metrics_without_their_package(tmp_path: Path) -> None:
     program = """
 from babelqueue_spark.metrics import log_batches

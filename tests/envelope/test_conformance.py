@@ -19,10 +19,10 @@ from babelqueue_spark.envelope import (
     set_attempts,
     validate,
 )
-from babelqueue_spark.envelope.payload import violations
 from babelqueue_spark.worker import Backoff
 from tests.envelope.bodies import array, compact, row
 from tests.envelope.conformance import cases, fixture, manifest
+from tests.envelope.payload import violations
 
 Case = dict[str, Any]
 MISSING = object()

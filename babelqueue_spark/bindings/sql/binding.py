@@ -127,10 +127,6 @@ class SqlBinding(Binding):
         if not _is_failed(queue):
             self._settle(self._tables.jobs, deliveries, lambda jobs: update(jobs).values(reserved_at=None))
 
-    def is_outbox(self) -> bool:
-        """Return whether its rows are marked as published, and stay."""
-        return isinstance(self._tables, OutboxTables)
-
     def pending_queues(self) -> list[str]:
         """Return the queues that rows of an outbox wait for."""
         jobs = self._tables.jobs
