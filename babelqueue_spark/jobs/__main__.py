@@ -20,18 +20,18 @@ Jobs:
     bench         messages a second into a queue of a broker, and out of it
     demo          all of it in a minute, on a queue in a file
 
-Each is a file for spark-submit too: `jobs/drain.py` and so on. Options may stand in a file: `@FILE`, a
-line an option, `#` before a comment. A broker's password is given by reference: `--url env:ORDERS_URL`,
-or `file:/run/secrets/orders`. `babelqueue-spark completion bash` prints what makes a shell complete jobs
-and options; `--version` prints the version.
+Each is a file for spark-submit too, in the folder that `--files` prints: `drain.py` and so on. Options may
+stand in a file: `@FILE`, a line an option, `#` before a comment. A broker's password is given by reference:
+`--url env:ORDERS_URL`, or `file:/run/secrets/orders`. `babelqueue-spark completion bash` prints what makes a
+shell complete jobs and options; `--version` prints the version.
 """
 
 from __future__ import annotations
 
 import difflib
-import os
 import sys
 from importlib import import_module
+from pathlib import Path
 
 from babelqueue_spark import __version__
 from babelqueue_spark.errors import MissingPackageError
@@ -66,13 +66,15 @@ def main(arguments: list[str] | None = None) -> int:
     if words[0] == "--version":
         print(f"babelqueue-spark {__version__}")
         return 0
+    if words[0] == "--files":
+        print(Path(__file__).parent)
+        return 0
     name = words[0].replace("_", "-")
     if name not in _COMMANDS:
         print(f"babelqueue-spark: {_unknown(name)}", file=sys.stderr)
         return 2
     try:
-        if name != "doctor":  # it says what is missing, and what is set
-            _run_here()
+        if name != "doctor":  # it says what is missing
             import_module("babelqueue_spark.needs_spark")
         with brought_by("jobs", name, "rich", "jinja2", "matplotlib", "shtab"):
             job = import_module(f"babelqueue_spark.jobs.{name.replace('-', '_')}")
@@ -86,12 +88,6 @@ def _unknown(name: str) -> str:
     near = difflib.get_close_matches(name, _COMMANDS, n=1)
     hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(JOBS)}, or --help"
     return f"'{name}' is not a job: {hint}"
-
-
-def _run_here() -> None:
-    """Without spark-submit: this machine's cores, retries of failed tasks, and this Python."""
-    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "--master local[*,4] pyspark-shell")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 if __name__ == "__main__":

@@ -115,3 +115,7 @@ def read(spark: SparkSession, source: dict[str, str], state: str, messages: int)
 def line(what: str, messages: int, seconds: float) -> list[Any]:
     """Return a row of the table."""
     return [what, messages, f"{seconds:.1f}", round(messages / seconds)]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

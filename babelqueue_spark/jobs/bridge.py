@@ -135,3 +135,7 @@ def follow(query: StreamingQuery, progress: Callable[[int], object]) -> int:
                 return sum(batches.values())
     finally:
         query.stop()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -260,3 +260,7 @@ def _write(path: str | None, content: dict[str, Any]) -> None:
 
 def _json(content: Any) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkException, PySparkImportError
@@ -39,13 +42,14 @@ __all__ = [
     "printable",
     "reason_of",
     "reference",
+    "run_here",
     "session",
     "show",
     "spinner",
     "waiting",
 ]
 
-Job = Callable[[list[str] | None], int]
+Job = Callable[..., int]
 
 
 class JobError(Exception):
@@ -59,7 +63,7 @@ def of_both(options: Mapping[str, str]) -> dict[str, str]:
 
 def job(run: Job) -> Job:
     """Return a job's `main`: what goes wrong is one line on standard error, and an exit code."""
-    name = run.__module__.rpartition(".")[2].replace("_", "-")
+    name = Path(inspect.getfile(run)).stem.replace("_", "-")
 
     @wraps(run)
     def main(arguments: list[str] | None = None) -> int:
@@ -92,12 +96,20 @@ def waiting(options: Options) -> int:
 
 def session(name: str) -> SparkSession:
     """Return the session that is there, or one for a job that shuffles counts only."""
+    run_here()
     return SparkSession.getActiveSession() or (
         SparkSession.builder.appName(name)
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )
+
+
+def run_here() -> None:
+    """Without spark-submit: this machine's cores, failed tasks tried again, and this Python."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "--master local[*,4] pyspark-shell")
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 @contextmanager

@@ -46,3 +46,7 @@ def all_jobs() -> argparse.ArgumentParser:
             if action.metavar in _FILES:
                 action.complete = _FILES[action.metavar]  # type: ignore[attr-defined]
     return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

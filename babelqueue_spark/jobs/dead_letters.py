@@ -227,3 +227,7 @@ def _svg(figure: Figure) -> str:
     with matplotlib.rc_context({"svg.fonttype": "none", "text.parse_math": False}):
         figure.savefig(file, format="svg")
     return file.getvalue().partition("?>")[2].partition(">")[2]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -22,7 +22,7 @@ from babelqueue_spark.bindings.batches import outgoing
 from babelqueue_spark.catalog.targets import folder_of
 from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.jobs import drain
-from babelqueue_spark.jobs.command import Arguments, JobError, job
+from babelqueue_spark.jobs.command import Arguments, JobError, job, run_here
 
 QUEUE = "shop"
 ENVELOPES = 50_000
@@ -101,6 +101,7 @@ def say(text: str) -> None:
 
 def session() -> SparkSession:
     """Spark on this machine."""
+    run_here()
     return (
         SparkSession.builder.master("local[2,4]")
         .appName("babelqueue-spark demo")
@@ -179,3 +180,7 @@ def report(spark: SparkSession, url: str, folder: Path) -> bool:
         f"+ {left} left in the queue: " + ("the sum is right" if right else "THE SUM IS WRONG")
     )
     return right
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

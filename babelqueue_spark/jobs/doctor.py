@@ -141,3 +141,7 @@ def _line(each: Finding) -> str:
     where = f"executor {each.where}, " if each.where else ""
     line = f"{where}{each.check}: {each.text}"
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

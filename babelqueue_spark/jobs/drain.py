@@ -260,3 +260,7 @@ def parse(arguments: list[str] | None) -> Drain:
         write=write,
         metrics=given.metrics,
     )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -215,3 +215,7 @@ def json_line(row: dict[str, Any]) -> str:
     """Return all columns of an event; the body as text."""
     occurred_at = row["occurred_at"].astimezone(UTC).isoformat(timespec="microseconds")
     return json.dumps({**row, "occurred_at": occurred_at, "body": row["body"].decode()}, ensure_ascii=False)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

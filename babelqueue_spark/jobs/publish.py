@@ -272,3 +272,7 @@ def reason_column(frame: DataFrame) -> Column:
     envelope = bq.decode(body)
     other = F.when(~envelope["data"].eqNullSafe(data), F.lit(Reason.INVALID_DATA))
     return F.coalesce(envelope["error"], other)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

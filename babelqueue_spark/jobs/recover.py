@@ -12,8 +12,6 @@ Spark. On other brokers there is nothing to recover.
 
 from __future__ import annotations
 
-import argparse
-
 from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.jobs.command import Arguments, job, new_console, printable
@@ -22,7 +20,7 @@ from babelqueue_spark.jobs.command import Arguments, job, new_console, printable
 @job
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
-    given = parse(arguments)
+    given = command_line().parse_args(arguments)
     options = read_options({"url": given.url, "queue": given.queue, **dict(given.option)})
     if options.broker != "redis":
         raise OptionError(f"broker '{options.broker}' returns lapsed claims by itself: run no job for it")
@@ -44,6 +42,5 @@ def command_line() -> Arguments:
     return parser
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return the command line; exits with 2 when it is wrong."""
-    return command_line().parse_args(arguments)
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -112,3 +112,7 @@ def report(console: Console, result: Redriven, *, dry_run: bool) -> None:
         for move in result.moves:
             line = printable(f"{move.id} {move.urn} {move.reason} -> {move.to}")
             console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

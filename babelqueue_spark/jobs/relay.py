@@ -12,7 +12,6 @@ Kafka. What the broker refuses stays pending with its error; the others are sent
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
 from time import sleep
@@ -26,7 +25,7 @@ from babelqueue_spark.jobs.command import Arguments, job, new_console, option, r
 @job
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
-    given = parse(arguments)
+    given = command_line().parse_args(arguments)
     logging.basicConfig(format="relay: %(message)s")
     outbox = Outbox(given.outbox, given.table, given.lease)
     console = new_console(soft_wrap=True)
@@ -78,6 +77,5 @@ def command_line() -> Arguments:
     return parser
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return the command line; exits with 2 when it is wrong."""
-    return command_line().parse_args(arguments)
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -120,3 +120,7 @@ def json_line(row: dict[str, Any]) -> str:
     """Return all columns of a job."""
     times = {name: row[name].isoformat() for name in ("send_at", "scheduled_at")}
     return json.dumps({**row, **times}, ensure_ascii=False)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -88,3 +88,7 @@ def endpoint(text: str) -> str:
     if not text.startswith(("http://", "https://")):
         raise argparse.ArgumentTypeError(f"'{text}' is not a URL such as http://127.0.0.1:9464/metrics")
     return place(text)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -123,3 +123,7 @@ def json_line(row: dict[str, Any]) -> str:
 
 def _text(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -25,6 +25,7 @@ from tests.jobs.conftest import Run
 from tests.programs import without
 
 ROOT = Path(__file__).parents[2]
+FILES = ROOT / "babelqueue_spark/jobs"
 UNREACHABLE = "redis://127.0.0.1:1"
 
 
@@ -69,14 +70,27 @@ def test_help_has_an_example_and_the_exit_codes(run: Run, job: str) -> None:
     assert "Exit codes: 0 done, 1 something failed" in done.out
 
 
+@pytest.mark.parametrize("folder", [ROOT / "jobs", FILES], ids=["clone", "installed"])
 @pytest.mark.parametrize("job", JOBS)
 def test_each_is_a_file_for_spark_submit(
-    job: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    job: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", [f"jobs/{file_of(job)}", "--help"])
+    file = str(folder / file_of(job))
+    monkeypatch.setattr(sys, "argv", [file, "--help"])
     with pytest.raises(SystemExit, match="0"):
-        runpy.run_path(str(ROOT / f"jobs/{file_of(job)}"), run_name="__main__")
+        runpy.run_path(file, run_name="__main__")
     assert capsys.readouterr().out.startswith(f"usage: babelqueue-spark {job}")
+
+
+def test_the_command_names_the_folder_of_its_files(run: Run) -> None:
+    assert run("--files") == (0, f"{FILES}\n", "")
+
+
+def test_a_job_is_a_module_too() -> None:
+    command = [sys.executable, "-m", "babelqueue_spark.jobs.tail", "--url", UNREACHABLE, "--queue", "q"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("tail: ")
 
 
 def test_the_command_names_its_jobs(run: Run) -> None:
