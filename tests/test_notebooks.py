@@ -55,3 +55,10 @@ def test_a_notebook(path: Path) -> None:
     assert SAYS.get(path.stem, "") in shown(found)
     assert SAYS.get(path.stem, "") in shown(committed)
     assert path.stat().st_size < LARGEST
+
+
+def test_databricks_lets_no_table_lie_in_a_volume() -> None:
+    notebook = nbformat.read(NOTEBOOKS / "5-databricks.ipynb", as_version=4)
+    writes = [cell.source for cell in notebook.cells if ".toTable(" in cell.source]
+    assert writes
+    assert not any('"path"' in source for source in writes)
