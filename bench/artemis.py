@@ -52,7 +52,7 @@ def read(spark: Any, server: ArtemisServer, bodies: list[bytes], folder: Path, p
     queue = new_queue()
     publish(server, queue, bodies)
     options = {"maxMessagesPerTrigger": PER_TRIGGER, "numPartitions": partitions}
-    return read_rate(spark, server.url, queue, folder / queue, **options)
+    return read_rate(spark, server.url, queue, len(bodies), folder / queue, **options)
 
 
 def publish(server: ArtemisServer, queue: str, bodies: list[bytes]) -> None:

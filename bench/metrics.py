@@ -27,7 +27,7 @@ def rows() -> list[Row]:
             push(redis, name, bodies)
             with tempfile.TemporaryDirectory(dir=folder) as place:
                 options = {"maxMessagesPerTrigger": PER_TRIGGER, "maxBytesPerTrigger": "1g"}
-                return read_rate(spark, server.url, name, Path(place), **options)
+                return read_rate(spark, server.url, name, len(bodies), Path(place), **options)
 
         def observed() -> float:
             with observe(spark, "0", queues=[{"url": server.url, "queue": "observed"}]):

@@ -55,7 +55,7 @@ def reads(
     def ours(some: list[bytes], claimers: int) -> float:
         queue = filled(server, some, batching)
         with tempfile.TemporaryDirectory() as folder:
-            return read_rate(spark, server.url, queue, Path(folder), numPartitions=claimers)
+            return read_rate(spark, server.url, queue, len(some), Path(folder), numPartitions=claimers)
 
     bare_loop(bodies[:WARM])  # the broker's first pass is the compiler's
     ours(bodies[:WARM], 2)

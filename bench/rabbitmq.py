@@ -58,7 +58,7 @@ def read(spark: Any, url: str, bodies: list[bytes], claimers: int) -> float:
     """Messages a second of the batches after the first."""
     options = {"maxMessagesPerTrigger": PER_TRIGGER, "numPartitions": claimers}
     with tempfile.TemporaryDirectory() as folder:
-        return read_rate(spark, url, filled(url, bodies), Path(folder), **options)
+        return read_rate(spark, url, filled(url, bodies), len(bodies), Path(folder), **options)
 
 
 def filled(url: str, bodies: list[bytes]) -> str:

@@ -153,9 +153,10 @@ def claim_and_acknowledge(
     claimed, acknowledged = [], []
     with write_options({"url": url}).binding() as reader:
 
-        def claim() -> None:
+        def claim() -> int:
             while (batch := reader.claim("claimed", reader.capabilities.claim_batch, 1 << 30)).num_rows:
                 claims.append(batch)
+            return sum(batch.num_rows for batch in claims)
 
         def acknowledge() -> None:
             while claims:
@@ -194,11 +195,14 @@ def bare_loop(redis: client.Redis, bodies: list[bytes]) -> float:
     claim = redis.register_script(BARE_CLAIM)
     push(redis, "bare", bodies)
 
-    def consume() -> None:
+    def consume() -> int:
+        moved = 0
         while claimed := claim(keys=["bare", "bare:processing"], args=[CHUNK]):
             for each in claimed:
                 msgspec.json.decode(each)
             redis.ltrim("bare:processing", len(claimed), -1)
+            moved += len(claimed)
+        return moved
 
     return rate(len(bodies), consume, repeats=1)
 

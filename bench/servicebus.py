@@ -68,7 +68,7 @@ def filled(server: ServiceBusServer, bodies: list[bytes]) -> str:
 def read(spark: Any, server: ServiceBusServer, queue: str, folder: Path) -> float:
     """Messages a second of the batches after the first."""
     options = {"maxMessagesPerTrigger": PER_TRIGGER, "numPartitions": PROCESSES}
-    return read_rate(spark, server.url, queue, folder, **options)
+    return read_rate(spark, server.url, queue, MESSAGES, folder, **options)
 
 
 def bare_loops(server: ServiceBusServer, queue: str, loop: Callable[..., None], messages: int) -> float:

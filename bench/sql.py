@@ -66,7 +66,7 @@ def of_one(
             {
                 "write": lambda: write_rate(spark, server.url, few, repeats=1),
                 "insert": lambda: rate(len(few), lambda: bare_insert(connection, few), repeats=1),
-                "loop": lambda: rate(len(few), lambda: bare_loop(connection, claim), repeats=1),
+                "loop": lambda: loop_rate(connection, few, claim),
                 "one": lambda: read(spark, server.url, bodies, 1),
                 "two": lambda: read(spark, server.url, bodies, 2),
             }
@@ -82,6 +82,7 @@ def of_one(
 def open_transaction(server: Server, bodies: list[bytes], two_steps: float) -> Row:
     """What a claim that is an open transaction would give, beside the bare loop of two steps."""
     with connected_postgres(server.url) as connection:
+        bare_loop(connection, postgres_claim)  # of what the last round inserted
         bare_insert(connection, bodies)
         one_step = rate(len(bodies), lambda: postgres_open_transaction(connection), repeats=1)
     return row(
@@ -122,16 +123,27 @@ def bare_insert(connection: Any, bodies: list[bytes]) -> None:
             connection.commit()
 
 
-def bare_loop(connection: Any, claim: Claim) -> None:
-    """Claim and delete until nothing is left, each a transaction."""
+def loop_rate(connection: Any, bodies: list[bytes], claim: Claim) -> float:
+    """Messages a second of the bare loop over these alone."""
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM jobs WHERE queue = 'bare'")
+    bare_insert(connection, bodies)
+    return rate(len(bodies), lambda: bare_loop(connection, claim), repeats=1)
+
+
+def bare_loop(connection: Any, claim: Claim) -> int:
+    """Claim and delete until nothing is left, each a transaction; return how many there were."""
+    moved = 0
     with connection.cursor() as cursor:
         while ids := claim(cursor):
+            moved += len(ids)
             connection.commit()
             cursor.execute(
                 f"DELETE FROM jobs WHERE id IN ({','.join(map(str, ids))}) AND reserved_at = %s", (CLAIMED,)
             )
             connection.commit()
         connection.commit()
+    return moved
 
 
 def postgres_claim(cursor: Any) -> list[int]:
@@ -144,18 +156,20 @@ def postgres_claim(cursor: Any) -> list[int]:
     return [found[0] for found in cursor.fetchall()]
 
 
-def postgres_open_transaction(connection: Any) -> None:
-    """The claim that we do not make: deleted at once, acknowledged by the commit."""
+def postgres_open_transaction(connection: Any) -> int:
+    """Make the claim that we do not make: deleted at once, acknowledged by the commit."""
+    moved, found = 0, [True]
     with connection.cursor() as cursor:
-        found = True
         while found:
             cursor.execute(
                 f"DELETE FROM jobs USING (SELECT id {READY}) AS claimed WHERE jobs.id = claimed.id "
                 "RETURNING jobs.id, payload, created_at",
                 (CLAIMED, STALE),
             )
-            found = bool(cursor.fetchall())
+            found = cursor.fetchall()
+            moved += len(found)
             connection.commit()
+    return moved
 
 
 def mariadb_claim(cursor: Any) -> list[int]:
@@ -174,4 +188,4 @@ def read(spark: Any, url: str, bodies: list[bytes], partitions: int) -> float:
     publish(url, queue, bodies)
     options = {"maxMessagesPerTrigger": PER_TRIGGER, "maxBytesPerTrigger": "1g", "numPartitions": partitions}
     with tempfile.TemporaryDirectory() as folder:
-        return read_rate(spark, url, queue, Path(folder), **options)
+        return read_rate(spark, url, queue, len(bodies), Path(folder), **options)

@@ -19,7 +19,7 @@ from babelqueue_spark.bindings.sqs import SqsBinding
 from babelqueue_spark.bindings.sqs.messages import Target, entries
 from babelqueue_spark.bindings.sqs.options import LARGEST_MESSAGE
 from bench.redis import body, session
-from bench.table import Row, in_turns, new_queue, read_rate, row, write_rate
+from bench.table import Row, check_moved, in_turns, new_queue, read_rate, row, write_rate
 from tests.servers.elasticmq import CREDENTIALS, ElasticMqServer
 from tests.streams import outgoing
 
@@ -89,7 +89,7 @@ def read(spark: Any, server: ElasticMqServer, bodies: list[bytes], partitions: i
     queue = filled(server, bodies)
     options = {"maxMessagesPerTrigger": PER_TRIGGER, "numPartitions": partitions}
     with tempfile.TemporaryDirectory() as folder:
-        return read_rate(spark, server.url, queue, Path(folder), **options)
+        return read_rate(spark, server.url, queue, len(bodies), Path(folder), **options)
 
 
 def bare_loops(server: ElasticMqServer, queue: str) -> float:
@@ -106,6 +106,8 @@ def bare_loops(server: ElasticMqServer, queue: str) -> float:
     seconds = time.perf_counter() - started
     for process in processes:
         process.join()
+    with binding(server) as sqs:
+        check_moved(MESSAGES - sqs.backlog(queue), MESSAGES)
     return MESSAGES / seconds
 
 

@@ -68,14 +68,28 @@ def spread(figure: float) -> tuple[float, float]:
 
 
 def rate(count: int, run: Callable[[], Any], repeats: int = 3) -> Measured:
-    """`count` a second, by the median of `repeats` runs."""
+    """`count` a second, by the median of `repeats` runs; a run may return how many it moved."""
     rates = []
     for _ in range(repeats):
         gc.collect()
         started = time.perf_counter()
-        run()
+        moved = run()
         rates.append(count / (time.perf_counter() - started))
+        if isinstance(moved, int):
+            check_moved(moved, count)
     return Measured(rates)
+
+
+def check_moved(moved: int, count: int) -> None:
+    """Refuse a run that did other work than what is measured, such as one on an empty queue.
+
+    Raises:
+        ValueError: it moved more or fewer messages.
+    """
+    if moved != count:
+        raise ValueError(
+            f"a run moved {moved:,} messages instead of {count:,}: fill its queue before each run"
+        )
 
 
 def in_turns(works: Mapping[str, Callable[[], float]], rounds: int = 3) -> dict[str, Measured]:
@@ -102,9 +116,11 @@ def new_queue() -> str:
     return f"bench-{uuid.uuid4().hex}"
 
 
-def read_rate(spark: Any, url: str, queue: str, folder: Path, **options: Any) -> float:
+def read_rate(spark: Any, url: str, queue: str, count: int, folder: Path, **options: Any) -> float:
     """Messages a second that a stream reads from a queue into nothing, in the batches after the first."""
-    return steady_rate(read_progress(spark, url, queue, folder, **options))
+    progress = read_progress(spark, url, queue, folder, **options)
+    check_moved(sum(entry["numInputRows"] for entry in progress), count)
+    return steady_rate(progress)
 
 
 def read_progress(spark: Any, url: str, queue: str, folder: Path, **options: Any) -> list[Any]:

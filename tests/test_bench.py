@@ -13,7 +13,7 @@ import pytest
 
 from bench import record
 from bench.chart import draw
-from bench.table import Measured, Row, in_turns, row
+from bench.table import Measured, Row, in_turns, rate, row
 from scripts.generate_docs import PART, comparisons
 
 ROOT = Path(__file__).parent.parent
@@ -44,6 +44,12 @@ def test_a_row_has_the_median_and_its_spread() -> None:
 
 def test_a_spread_survives_another_process() -> None:
     assert pickle.loads(pickle.dumps(Measured([1.0, 5.0, 2.0]))).samples == (1.0, 5.0, 2.0)
+
+
+def test_a_run_on_an_empty_queue_is_refused() -> None:
+    assert rate(2, lambda: 2, repeats=1) > 0
+    with pytest.raises(ValueError, match="moved 0 messages instead of 2"):
+        rate(2, lambda: 0, repeats=1)
 
 
 def test_a_module_replaces_its_own_rows_only(kept: Path) -> None:
