@@ -136,10 +136,13 @@ def test_wheel_in_a_fresh_environment(queue_url: str, tmp_path: Path) -> None:
         assert f'pip install "babelqueue-spark[{broker}]"' in fails(python, program)
     install(python, f"{wheel}[spark,sql]")
     assert "copies: 25" in run(python, queue_url, tmp_path, "classic")
-    command = [str(python.with_name("babelqueue-spark")), "tail", "--help"]
-    without_extra = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (without_extra.returncode, without_extra.stdout) == (1, "")
-    assert 'pip install "babelqueue-spark[jobs]"' in without_extra.stderr
+    command = str(python.with_name("babelqueue-spark"))
+    assert 'pip install "babelqueue-spark[jobs]"' in run_command([command, "tail", "--help"], tmp_path)
+    [files] = run_command([command, "--files"], tmp_path).splitlines()
+    submitter = str(python.with_name("spark-submit"))
+    submitted = [submitter, "--master", "local[1]", f"{files}/doctor.py"]
+    environment = {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
+    assert __version__ in run_command(submitted, tmp_path, **environment)
 
 
 def test_one_version() -> None:

@@ -28,6 +28,7 @@ shell complete jobs and options; `--version` prints the version.
 
 from __future__ import annotations
 
+import ast
 import difflib
 import sys
 from importlib import import_module
@@ -79,9 +80,17 @@ def main(arguments: list[str] | None = None) -> int:
         with brought_by("jobs", name, "rich", "jinja2", "matplotlib", "shtab"):
             job = import_module(f"babelqueue_spark.jobs.{name.replace('-', '_')}")
     except MissingPackageError as error:
+        if {"--help", "-h"} & {*words}:
+            print(f"{_about(name)}\n\nIts options are shown once {error}")
+            return 0
         print(f"{name}: {error}", file=sys.stderr)
         return 1
     return int(job.main(words[1:]))
+
+
+def _about(name: str) -> str | None:
+    file = Path(__file__).with_name(f"{name.replace('-', '_')}.py")
+    return ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
 
 
 def _unknown(name: str) -> str:

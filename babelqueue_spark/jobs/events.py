@@ -30,8 +30,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from rich.console import Console
 
+from babelqueue_spark import exchange
 from babelqueue_spark.bindings.options import seconds
-from babelqueue_spark.exchange import EventStore
 from babelqueue_spark.jobs.command import (
     Arguments,
     JobError,
@@ -54,7 +54,7 @@ _ACTIONS = ("create", "describe", "export", "tail", "replay")
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
     given = parse(arguments)
-    store = EventStore(given.location, dict(given.store_option))
+    store = exchange.EventStore(given.location, dict(given.store_option))
     console = new_console(soft_wrap=True)
     if given.action != "create" and not store.exists():
         raise JobError(f"{given.location} is no event store: make one by 'events create', or name another")
@@ -138,14 +138,14 @@ def moment(text: str) -> datetime:
         raise argparse.ArgumentTypeError(f"'{text}' is not a time such as '2026-01-31 12:00'") from None
 
 
-def create(store: EventStore, given: argparse.Namespace, console: Console) -> None:
+def create(store: exchange.EventStore, given: argparse.Namespace, console: Console) -> None:
     """Make the store where it is missing."""
     there = store.exists()
     store.create()
     console.print(f"{given.location} {'was there' if there else 'is made'}", markup=False, highlight=False)
 
 
-def describe(store: EventStore, given: argparse.Namespace, console: Console) -> None:
+def describe(store: exchange.EventStore, given: argparse.Namespace, console: Console) -> None:
     """Print how much the store holds."""
     found = vars(store.describe())
     if given.json:
@@ -154,7 +154,7 @@ def describe(store: EventStore, given: argparse.Namespace, console: Console) -> 
         show(console, ("version", "streams", "events", "files", "bytes"), [found.values()])
 
 
-def export(store: EventStore, given: argparse.Namespace, console: Console) -> None:
+def export(store: exchange.EventStore, given: argparse.Namespace, console: Console) -> None:
     """Print events as JSON lines."""
     del console
     spark = session("events export")
@@ -172,7 +172,7 @@ def lines(events: DataFrame) -> DataFrame:
     return events.orderBy("stream", "occurred_at", "event_id").mapInArrow(written, "line STRING")
 
 
-def tail(store: EventStore, given: argparse.Namespace, console: Console) -> None:
+def tail(store: exchange.EventStore, given: argparse.Namespace, console: Console) -> None:
     """Print the last events, then what is appended."""
     left = given.max
     for events in store.tail(given.stream, given.lines):
@@ -185,7 +185,7 @@ def tail(store: EventStore, given: argparse.Namespace, console: Console) -> None
         sleep(given.every)
 
 
-def replay(store: EventStore, given: argparse.Namespace, console: Console) -> None:
+def replay(store: exchange.EventStore, given: argparse.Namespace, console: Console) -> None:
     """Publish events again."""
     options = {"url": given.url, **dict(given.option)}
     if given.queue:

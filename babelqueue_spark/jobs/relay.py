@@ -16,9 +16,9 @@ import logging
 import sys
 from time import sleep
 
+from babelqueue_spark import exchange
 from babelqueue_spark.bindings.options import seconds
 from babelqueue_spark.errors import BrokerFullError, BrokerUnreachableError
-from babelqueue_spark.exchange import Outbox
 from babelqueue_spark.jobs.command import Arguments, job, new_console, option, reference
 
 
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
     given = command_line().parse_args(arguments)
     logging.basicConfig(format="relay: %(message)s")
-    outbox = Outbox(given.outbox, given.table, given.lease)
+    outbox = exchange.Outbox(given.outbox, given.table, given.lease)
     console = new_console(soft_wrap=True)
     options = {"url": given.url, **dict(given.option)}
     if given.queue:

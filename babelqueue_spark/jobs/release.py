@@ -22,9 +22,9 @@ from collections.abc import Iterator
 from time import sleep
 from typing import Any
 
+from babelqueue_spark import exchange
 from babelqueue_spark.bindings.options import seconds
 from babelqueue_spark.errors import BrokerFullError, BrokerUnreachableError
-from babelqueue_spark.exchange import Schedule
 from babelqueue_spark.jobs.command import Arguments, count, job, new_console, option, printable, reference
 
 _TABLE = "babelqueue_schedule"
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns the exit code."""
     given = parse(arguments)
     logging.basicConfig(format="release: %(message)s")
-    schedule = Schedule(given.schedule, table=given.table)
+    schedule = exchange.Schedule(given.schedule, table=given.table)
     console = new_console(soft_wrap=True)
     if given.action == "list":
         for row in listed(schedule):
@@ -105,7 +105,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return given
 
 
-def listed(schedule: Schedule) -> Iterator[dict[str, Any]]:
+def listed(schedule: exchange.Schedule) -> Iterator[dict[str, Any]]:
     """Return all jobs."""
     return (row for batch in schedule.batches() for row in batch.to_pylist())
 

@@ -261,9 +261,34 @@ def test_logging_that_the_user_has_set_stays(run: Run, monkeypatch: pytest.Monke
     assert os.environ["LOG4J_CONFIGURATION_FILE"] == "mine.properties"
 
 
+PROGRAM = "import sys\nfrom babelqueue_spark.jobs.__main__ import main\nsys.exit(main())"
+
+
+@pytest.mark.parametrize("job", ["release", "events", "relay"])
+def test_help_needs_no_extra_of_a_database_or_a_store(tmp_path: Path, job: str) -> None:
+    done = without(["sqlalchemy", "deltalake", "obstore"], PROGRAM, tmp_path, job, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: babelqueue-spark {job} ")
+
+
+@pytest.mark.parametrize("missing", ["rich", "pyspark"])
+def test_help_names_the_package_that_options_need(tmp_path: Path, missing: str) -> None:
+    done = without([missing], PROGRAM, tmp_path, "tail", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Show the last messages of a queue")
+    assert f"needs the Python package '{missing}': pip install" in done.stdout
+
+
+def test_a_missing_package_of_a_schedule_is_one_line(tmp_path: Path) -> None:
+    given = ("--schedule", "sqlite:////srv/schedule.db", "--url", UNREACHABLE)
+    done = without(["sqlalchemy"], PROGRAM, tmp_path, "release", *given)
+    assert done.returncode == 1
+    assert done.stderr.startswith("release: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_a_missing_package_of_spark_connect_is_named(tmp_path: Path) -> None:
     queue = ["--url", f"sqlite:///{tmp_path}/queue.db", "--queue", "q"]
-    program = "from babelqueue_spark.jobs.__main__ import main\nmain()"
-    done = without(["grpc"], program, tmp_path, "dead-letters", *queue, SPARK_REMOTE="sc://127.0.0.1:1")
+    done = without(["grpc"], PROGRAM, tmp_path, "dead-letters", *queue, SPARK_REMOTE="sc://127.0.0.1:1")
     assert done.stderr.startswith("dead-letters: [PACKAGE_NOT_INSTALLED] grpcio")
     assert done.stderr.endswith('pip install "babelqueue-spark[connect]"\n')
