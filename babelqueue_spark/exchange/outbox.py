@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 from collections.abc import Iterator, Mapping
@@ -96,7 +95,8 @@ def _relay_claim(
 ) -> Relayed:
     """Publish and mark claimed rows; what it has no time for is released, as the claim may lapse."""
     until = time.monotonic() + outbox.lease / 2
-    parts, done = _published(broker, into, claimed), 0
+    claim = outbox.claim_of(claimed)
+    parts, done = _published(broker, into, claimed, claim), 0
     while done < claimed.num_rows:
         try:
             confirmed = next(parts)
@@ -105,7 +105,7 @@ def _relay_claim(
             raise
         except BabelQueueError:
             rest = claimed.slice(done)
-            return Relayed(done) + _relay_singly(outbox, queue, broker, into, rest, until)
+            return Relayed(done) + _relay_singly(outbox, queue, broker, into, rest, claim, until)
         outbox.acknowledge(queue, confirmed)
         done += confirmed.num_rows
         if time.monotonic() > until:
@@ -114,27 +114,35 @@ def _relay_claim(
     return Relayed(done)
 
 
-def _published(broker: BaseBinding, into: str, claimed: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _published(
+    broker: BaseBinding, into: str, claimed: pa.RecordBatch, claim: str
+) -> Iterator[pa.RecordBatch]:
     """Publish claimed rows; yields what the broker has confirmed, all in one where it drops a repeat."""
     if broker.capabilities.publish_once:
-        publish(broker, into, _outgoing(claimed), keys=_keys(claimed))
+        publish(broker, into, _outgoing(claimed), keys=_keys(claimed, claim))
         yield claimed
         return
     for first in range(0, claimed.num_rows, _PART):
         rows = claimed.slice(first, _PART)
-        for part, _ in publish_parts(broker, into, _outgoing(rows), keys=_keys(rows)):
+        for part, _ in publish_parts(broker, into, _outgoing(rows), keys=_keys(rows, claim)):
             yield rows.slice(part.start, len(part))
 
 
 def _relay_singly(
-    outbox: SqlBinding, queue: str, broker: BaseBinding, into: str, claimed: pa.RecordBatch, until: float
+    outbox: SqlBinding,
+    queue: str,
+    broker: BaseBinding,
+    into: str,
+    claimed: pa.RecordBatch,
+    claim: str,
+    until: float,
 ) -> Relayed:
     """Return what the broker refuses stays pending, and does not hold up what is behind it."""
     done = Relayed()
     for row in range(claimed.num_rows):
         single = claimed.slice(row, 1)
         try:
-            publish(broker, into, _outgoing(single), keys=_keys(single))
+            publish(broker, into, _outgoing(single), keys=_keys(single, claim))
         except (BrokerUnreachableError, BrokerFullError) as error:
             outbox.mark_failed(claimed.slice(row), error.text, together=True)
             raise
@@ -155,9 +163,6 @@ def _outgoing(rows: pa.RecordBatch) -> pa.RecordBatch:
     return outgoing(rows.num_rows, body=rows.column("body"))
 
 
-def _keys(rows: pa.RecordBatch) -> IdSource:
-    """Keys that the same rows have each time: a claim that lapsed is claimed again as it was."""
-    ids = hashlib.blake2b("\0".join(rows.column("id").to_pylist()).encode(), digest_size=16)
-    for body in rows.column("body"):
-        ids.update(body.as_buffer())
-    return IdSource(f"relay {ids.hexdigest()}")
+def _keys(rows: pa.RecordBatch, claim: str) -> IdSource:
+    """Keys that the same rows have each time that they are claimed again under the same name."""
+    return IdSource(" ".join([claim, *rows.column("id").to_pylist()]))

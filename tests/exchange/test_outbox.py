@@ -161,6 +161,40 @@ class TestRelay:
         assert box.relay({"url": redis_server.url}).messages == 3
         assert set(columns(box, "status, error")) == {("published", None)}
 
+    @pytest.mark.parametrize("broker", ["sqlite", "redis", "kafka"])
+    def test_rows_that_are_pending_once_more_are_published_once_more(
+        self, broker: str, box: Outbox, request: pytest.FixtureRequest, tmp_path: Path, queue: str
+    ) -> None:
+        url = url_of(broker, request, tmp_path)
+        store(box, range(3), [queue])
+        assert box.relay({"url": url}).messages == 3
+        with transaction(box) as connection:
+            connection.execute(text("UPDATE outbox SET status = 'pending'"))
+        assert box.relay({"url": url}).messages == 3
+        assert numbers_in(url, queue) == [0, 1, 2] * 2
+
+    def test_a_row_of_another_outbox_with_the_same_id_and_body_is_published(
+        self, box: Outbox, redis_server: Any, tmp_path: Path, queue: str
+    ) -> None:
+        for outbox in (box, Outbox(f"sqlite:///{tmp_path}/other.db")):
+            store(outbox, [7], [queue])
+            assert outbox.relay({"url": redis_server.url}).messages == 1
+        assert numbers_in(redis_server.url, queue) == [7, 7]
+
+    def test_rows_that_another_program_claimed_beside_a_claim_are_published(
+        self, database: str, redis_server: Any, table: str, queue: str
+    ) -> None:
+        outbox = Outbox(database, table, lease=SHORT)
+        store(outbox, range(2), [queue])
+        with outbox._binding() as dead:
+            dead.claim(queue, 2, 1 << 20)
+        store(outbox, range(2, 4), [queue])
+        with transaction(outbox) as connection:
+            claimed_at = f"(SELECT at FROM (SELECT MAX(picked_at) AS at FROM {table}) AS claims)"
+            connection.execute(text(f"UPDATE {table} SET picked_at = {claimed_at} WHERE picked_at IS NULL"))
+        eventually(lambda: outbox.relay({"url": redis_server.url}).messages == 4)
+        assert numbers_in(redis_server.url, queue) == [0, 1, 2, 3]
+
     def test_what_was_refused_comes_after_all_others(self, database: str, table: str, queue: str) -> None:
         outbox = Outbox(database, table)
         store(outbox, range(3), [queue])

@@ -18,7 +18,6 @@ from sqlalchemy import (
     String,
     Table,
     Update,
-    and_,
     case,
     cast,
     delete,
@@ -36,7 +35,7 @@ from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilit
 from babelqueue_spark.bindings.sql import times
 from babelqueue_spark.bindings.sql.client import SqlClient
 from babelqueue_spark.bindings.sql.options import SqlOptions
-from babelqueue_spark.bindings.sql.outbox import ERROR_LENGTH, OutboxTables
+from babelqueue_spark.bindings.sql.outbox import ERROR_LENGTH, OutboxTables, Pending
 from babelqueue_spark.bindings.sql.tables import REASON_LENGTH, TRACE_LENGTH, URN_LENGTH, Tables
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.errors import BrokerError, BrokerUnreachableError, MessageTooLargeError
@@ -137,7 +136,14 @@ class SqlBinding(Binding):
     def has_untried(self, queue: str) -> bool:
         """Return whether rows of an outbox wait that nobody has tried to publish."""
         with self._client.reading() as connection:
-            return connection.execute(self._first(queue, *self._untried())).first() is not None
+            return self._pending(queue).has_untried(connection)
+
+    def claim_of(self, deliveries: pa.RecordBatch) -> str:
+        """The random name of the claim of rows of an outbox; rows that are claimed together again keep it."""
+        jobs = self._tables.jobs
+        first = int(deliveries.column("id")[0].as_py())
+        with self._client.reading() as connection:
+            return str(connection.execute(select(jobs.c.claim).where(jobs.c.id == first)).scalar_one())
 
     def mark_failed(self, deliveries: pa.RecordBatch, error: str, *, together: bool) -> None:
         """Count an attempt at claimed rows of an outbox, and store why it failed; they stay pending.
@@ -252,49 +258,27 @@ class SqlBinding(Binding):
     def _claimed(self, connection: Connection, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
         jobs, seconds = self._tables.jobs, self._client.dialect.now(connection)
         ready = (*self._named(jobs, queue), *self._ready(queue, seconds))
+        values: dict[str, Any] = {"reserved_at": times.written(seconds, self._zone)}
         if self._tables.in_order:
-            following = self._following(connection, queue, seconds)
+            following = self._pending(queue).following(
+                connection, self._lapsed(seconds), self._client.dialect
+            )
             if following is None:
                 return empty_deliveries()
-            ready = (*ready, following)
+            which, name = following
+            ready = (*ready, which)
+            values |= {"claim": name}
         wanted = (
             select(jobs.c.id).where(*ready).order_by(*self._tables.order).with_for_update(skip_locked=True)
         )
         rows = self._taken(connection, jobs, wanted, messages, max_bytes)
-        reserved_at = times.written(seconds, self._zone)
         ids = [row[0] for row in rows]
-        self._client.change(connection, update(jobs).values(reserved_at=reserved_at), ids)
-        return self._received(rows, [f"{reserved_at} {row}".encode() for row in ids])
+        self._client.change(connection, update(jobs).values(values), ids)
+        return self._received(rows, [f"{values['reserved_at']} {row}".encode() for row in ids])
 
-    def _following(self, connection: Connection, queue: str, seconds: float) -> ColumnElement[bool] | None:
-        """Return which rows of an outbox follow: those of a claim that lapsed, together, else those of none.
-
-        Rows that were refused come after all others. None while another claim is held. The first row is
-        locked: claims of a queue follow one another.
-        """
+    def _pending(self, queue: str) -> Pending:
         jobs = self._tables.jobs
-        if connection.execute(self._first(queue).with_for_update()).first() is None:
-            return None
-        its_claim = cast(jobs.c.reserved_at, String), func.coalesce(self._lapsed(seconds), False)
-        claimed = self._first(queue, jobs.c.reserved_at.is_not(None)).with_only_columns(*its_claim)
-        found = connection.execute(claimed).first()
-        if found is not None:
-            claimed_at, has_lapsed = found
-            return self._client.dialect.held(jobs.c.reserved_at, claimed_at) if has_lapsed else None
-        untried = self._untried()
-        if connection.execute(self._first(queue, *untried)).first() is None:
-            return jobs.c.reserved_at.is_(None)
-        return and_(*untried)
-
-    def _first(self, queue: str, *conditions: ColumnElement[bool]) -> Select[Any]:
-        """Return the first pending row of a queue of an outbox for which conditions hold."""
-        jobs = self._tables.jobs
-        pending = (*self._named(jobs, queue), *self._tables.due(""), *conditions)
-        return select(jobs.c.id).where(*pending).order_by(jobs.c.id).limit(1)
-
-    def _untried(self) -> tuple[ColumnElement[bool], ...]:
-        jobs = self._tables.jobs
-        return (jobs.c.reserved_at.is_(None), jobs.c.attempts == 0)
+        return Pending(jobs, (*self._named(jobs, queue), *self._tables.due("")))
 
     def _browsed(self, queue: str, seen: int, newest: int) -> tuple[list[Any], int]:
         """Rows after `seen`, and the id up to which there are no others."""

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+import uuid
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Index, MetaData, String, Table, Text, Update, text, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Index,
+    MetaData,
+    Select,
+    String,
+    Table,
+    Text,
+    Update,
+    and_,
+    cast,
+    func,
+    select,
+    text,
+    update,
+)
 
+from babelqueue_spark.bindings.sql.dialects import Dialect
 from babelqueue_spark.bindings.sql.tables import ID, IN_MYSQL, PAYLOAD, Int, Time, markers
 
 PENDING, PUBLISHED = "pending", "published"
@@ -35,6 +55,7 @@ class OutboxTables:
             Column("attempts", Int, nullable=False, server_default=text("0")),
             Column("error", Text),
             Column("picked_at", Time, key="reserved_at"),
+            Column("claim", String(32)),
             Column("created_at", Time),
             sqlite_autoincrement=True,
             **IN_MYSQL,
@@ -55,9 +76,57 @@ class OutboxTables:
 
     def acknowledged(self) -> Update:
         """Return the statement for rows that are acknowledged."""
-        return update(self.jobs).values(status=PUBLISHED, reserved_at=None, error=None)
+        return update(self.jobs).values(status=PUBLISHED, reserved_at=None, claim=None, error=None)
 
     def row(self, mirror: dict[str, Any], queue: str, due: str, now: str) -> dict[str, Any]:
         """Return a new row."""
         del due
         return {"queue": queue, "payload": mirror["payload"], "created_at": now}
+
+
+@dataclass(frozen=True)
+class Pending:
+    """The rows of one queue of an outbox that are not published.
+
+    Attributes:
+        jobs: the table.
+        conditions: which they are.
+    """
+
+    jobs: Table
+    conditions: tuple[ColumnElement[bool], ...]
+
+    def has_untried(self, connection: Connection) -> bool:
+        """Return whether some wait that nobody has tried to publish."""
+        return connection.execute(self._first(*self._untried())).first() is not None
+
+    def following(
+        self, connection: Connection, lapsed: ColumnElement[bool], dialect: Dialect
+    ) -> tuple[ColumnElement[bool], str] | None:
+        """Which rows are claimed next, and the name of their claim: of one that lapsed, both as they were.
+
+        Rows that were refused come after all others. None while another claim is held. The first row is
+        locked: claims of a queue follow one another.
+        """
+        claim, claimed_at = self.jobs.c.claim, self.jobs.c.reserved_at
+        if connection.execute(self._first().with_for_update()).first() is None:
+            return None
+        new_name = uuid.uuid4().hex
+        claimed = self._first(claimed_at.is_not(None)).with_only_columns(
+            cast(claimed_at, String), func.coalesce(lapsed, False), claim
+        )
+        found = connection.execute(claimed).first()
+        if found is not None:
+            moment, has_lapsed, name = found
+            rows = and_(dialect.held(claimed_at, moment), claim == name)
+            return (rows, name or new_name) if has_lapsed else None
+        if self.has_untried(connection):
+            return and_(*self._untried()), new_name
+        return claimed_at.is_(None), new_name
+
+    def _first(self, *conditions: ColumnElement[bool]) -> Select[Any]:
+        jobs = self.jobs
+        return select(jobs.c.id).where(*self.conditions, *conditions).order_by(jobs.c.id).limit(1)
+
+    def _untried(self) -> tuple[ColumnElement[bool], ...]:
+        return (self.jobs.c.reserved_at.is_(None), self.jobs.c.attempts == 0)
