@@ -8,6 +8,7 @@
     │   ├── BrokerUnreachableError
     │   ├── BrokerFullError
     │   ├── QueueNotFoundError
+    │   ├── QueueForbiddenError
     │   ├── MessageTooLargeError
     │   └── QueuesFailedError
     ├── InvalidPayloadError
@@ -26,6 +27,8 @@
 Each class has a `condition`: a stable name that a program can compare. It begins the message, as in Spark's
 own errors, and orders the troubleshooting page.
 """
+
+from __future__ import annotations
 
 import re
 from typing import ClassVar
@@ -74,7 +77,7 @@ class BrokerError(BabelQueueError):
 
 
 class BrokerAuthenticationError(BrokerError):
-    """The broker refused the login, or the user lacks a permission. Retrying does not help."""
+    """The broker refused the login. Retrying does not help."""
 
     condition = "BABELQUEUE_BROKER_AUTHENTICATION"
 
@@ -97,6 +100,12 @@ class QueueNotFoundError(BrokerError):
     condition = "BABELQUEUE_QUEUE_NOT_FOUND"
 
 
+class QueueForbiddenError(BrokerError):
+    """The user may not do that with this queue; it may with others. Retrying does not help."""
+
+    condition = "BABELQUEUE_QUEUE_FORBIDDEN"
+
+
 class MessageTooLargeError(BrokerError):
     """A message is larger than the broker takes."""
 
@@ -115,6 +124,12 @@ class QueuesFailedError(BrokerError):
     def __init__(self, message: str = "", failed: dict[str, str] | None = None) -> None:
         super().__init__(message)
         self.failed = failed or {}
+
+    @classmethod
+    def of(cls, failed: dict[str, str]) -> QueuesFailedError:
+        """Name the queues of a write that failed, each with the reason."""
+        lines = "; ".join(f"{queue}: {text}" for queue, text in failed.items())
+        return cls(f"{len(failed)} queues failed, the others have their messages ({lines})", failed)
 
 
 class JobClaimedError(BabelQueueError):

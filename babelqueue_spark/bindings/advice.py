@@ -10,6 +10,7 @@ from babelqueue_spark.errors import (
     BrokerFullError,
     BrokerUnreachableError,
     MessageTooLargeError,
+    QueueForbiddenError,
     QueueNotFoundError,
 )
 
@@ -27,8 +28,13 @@ class Advice(NamedTuple):
 
 
 def denied(text: str) -> Advice:
-    """Return the login was refused, or a permission is missing."""
+    """Return the login was refused."""
     return Advice(text, BrokerAuthenticationError)
+
+
+def forbidden(text: str) -> Advice:
+    """Return a permission on the queue is missing."""
+    return Advice(text, QueueForbiddenError)
 
 
 def unreachable(text: str) -> Advice:

@@ -17,7 +17,7 @@ from botocore.loaders import Loader, create_loader
 from botocore.parsers import ResponseParserError
 from botocore.session import Session
 
-from babelqueue_spark.bindings.advice import Advice, denied, failed, full, unreachable
+from babelqueue_spark.bindings.advice import Advice, denied, failed, forbidden, full, unreachable
 from babelqueue_spark.bindings.options import Parsers, duration, takes, whole
 from babelqueue_spark.errors import BrokerError, OptionError
 
@@ -137,11 +137,11 @@ def _address(values: Mapping[str, Any]) -> str:
 _REFUSALS: Refusals = (
     (
         "KMS|Kms",
-        denied("its encryption key cannot be used ({code}): allow kms:GenerateDataKey and kms:Decrypt"),
+        forbidden("its encryption key cannot be used ({code}): allow kms:GenerateDataKey and kms:Decrypt"),
     ),
     (
         "AccessDenied|NotAuthorized|AuthorizationError",
-        denied("these credentials may not do that: allow {action}"),
+        forbidden("these credentials may not do that: allow {action}"),
     ),
     (
         "ExpiredToken|RequestExpired|TimeTooSkewed",

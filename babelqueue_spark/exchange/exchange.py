@@ -128,7 +128,7 @@ class Exchange:
         if dead:
             self._save(self._dead_letters(rows), "dead letters", txn, failed)
         if failed:
-            raise QueuesFailedError(_failed_text(failed), failed)
+            raise QueuesFailedError.of(failed)
         return Written(messages, dead)
 
     def _save(self, rows: DataFrame, queue: str, txn: Transaction | None, failed: dict[str, str]) -> None:
@@ -160,8 +160,3 @@ def _line(error: Exception) -> str:
     """Return the connector's own line out of what Spark wraps around it."""
     own = re.findall(r"babelqueue_spark\.errors\.\w+: (.+)", str(error))
     return str(own[-1]) if own else next(iter(str(error).splitlines()), type(error).__name__)
-
-
-def _failed_text(failed: Mapping[str, str]) -> str:
-    lines = "; ".join(f"{queue}: {text}" for queue, text in failed.items())
-    return f"{len(failed)} queues failed, the others have their messages ({lines})"

@@ -159,7 +159,7 @@ def test_a_right_that_is_missing(redis_server: RedisServer, queue: str, doctor: 
             client.acl_deluser("reader")
     assert done.code == 1
     [refused] = lines(done, f"queue {queue}")
-    assert refused.startswith("failed: [BABELQUEUE_BROKER_AUTHENTICATION]")
+    assert refused.startswith("failed: [BABELQUEUE_QUEUE_FORBIDDEN]")
     assert lines(done, f"queue mine-{queue}")[0].startswith("ok: Redis answers: 0 messages")
     assert "s3cret" not in done.out + done.err
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from babelqueue_spark.bindings.advice import Advice, denied, failed, full, not_found, unreachable
+from babelqueue_spark.bindings.advice import Advice, denied, failed, forbidden, full, not_found, unreachable
 from babelqueue_spark.bindings.artemis.connection import BLOCKED, Connection
 from babelqueue_spark.bindings.artemis.management import Management
 from babelqueue_spark.bindings.artemis.options import ArtemisOptions
@@ -18,6 +18,7 @@ from babelqueue_spark.errors import BrokerError
 _TICK_SECONDS = 5.0
 
 _NO_AMQP = "amqp:connection:framing-error"
+_UNAUTHORIZED = "amqp:unauthorized-access"
 _ADVICE = {
     BLOCKED: full("it takes no messages: the address or the broker's disk is full"),
     UNNAMED: failed("it did not say why"),
@@ -31,7 +32,7 @@ _ADVICE = {
     "amqp:not-found": not_found("the queue does not exist, and may not be created: create it first, ANYCAST"),
     "amqp:resource-deleted": not_found("the queue was deleted"),
     "amqp:resource-limit-exceeded": full("the connection was silent for too long, or the address is full"),
-    "amqp:unauthorized-access": denied("check user and password, and what the user may do"),
+    _UNAUTHORIZED: forbidden("this user may not do that: let it send to, consume and browse the queue"),
 }
 
 
@@ -137,5 +138,7 @@ def advice_on(error: AmqpError | OSError) -> Advice:
         return unreachable("it cannot be reached: check host, port and TLS")
     if isinstance(error, OSError):
         return unreachable("the connection was lost")
+    if error.name == _UNAUTHORIZED and error.text.startswith("Authentication failed"):
+        return denied("it refused the login: check user and password")
     known = _ADVICE.get(error.name, failed(f"it refused what was asked ({error.name})"))
     return known._replace(text=f"{known.text} ({error.text})") if error.text else known

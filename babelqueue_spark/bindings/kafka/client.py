@@ -23,7 +23,7 @@ from confluent_kafka import (
     admin,
 )
 
-from babelqueue_spark.bindings.advice import denied, failed, not_found, too_large, unreachable
+from babelqueue_spark.bindings.advice import denied, failed, forbidden, not_found, too_large, unreachable
 from babelqueue_spark.bindings.kafka.messages import Record
 from babelqueue_spark.bindings.kafka.options import KafkaOptions
 from babelqueue_spark.errors import BrokerError, DataLossError, LogEndedError
@@ -65,7 +65,7 @@ _ADVICE = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: not_found(
         "the topic does not exist, and the broker may not create it: create it first"
     ),
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: denied(
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: forbidden(
         "this login may not do that: allow it to read, write and describe the topic"
     ),
     KafkaError.GROUP_AUTHORIZATION_FAILED: denied(

@@ -16,7 +16,15 @@ from urllib.request import Request, urlopen
 
 import pulsar
 
-from babelqueue_spark.bindings.advice import denied, failed, full, not_found, too_large, unreachable
+from babelqueue_spark.bindings.advice import (
+    denied,
+    failed,
+    forbidden,
+    full,
+    not_found,
+    too_large,
+    unreachable,
+)
 from babelqueue_spark.bindings.pulsar.claims import ClaimRepeatedError
 from babelqueue_spark.bindings.pulsar.cursor import Cursor
 from babelqueue_spark.bindings.pulsar.messages import EntryId
@@ -27,7 +35,9 @@ _UNCONFIRMED = 5_000
 
 _ADVICE = {
     "AuthenticationError": denied("it refused the login: check pulsar.token, or the client's certificate"),
-    "AuthorizationError": denied("this role may not do that: allow it to produce and consume on the topic"),
+    "AuthorizationError": forbidden(
+        "this role may not do that: allow it to produce and consume on the topic"
+    ),
     "BrokerMetadataError": unreachable("its metadata store does not answer: retry"),
     "BrokerPersistenceError": full("it cannot store: check its bookies"),
     "ConnectError": unreachable("it cannot be reached: check host, port and TLS"),

@@ -20,7 +20,16 @@ from pika.adapters.select_connection import SelectConnection
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.channel import Channel
 
-from babelqueue_spark.bindings.advice import Advice, denied, failed, full, not_found, too_large, unreachable
+from babelqueue_spark.bindings.advice import (
+    Advice,
+    denied,
+    failed,
+    forbidden,
+    full,
+    not_found,
+    too_large,
+    unreachable,
+)
 from babelqueue_spark.bindings.rabbitmq.buffer import DeliveryBuffer
 from babelqueue_spark.bindings.rabbitmq.claims import Claims
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
@@ -37,7 +46,7 @@ _CODES = {
     312: not_found("no queue is bound for the routing key: check rabbitmq.exchange and rabbitmq.routing_key"),
     320: unreachable("it closed the connection, as a server does that shuts down: retry when it is back"),
     402: not_found("no such exchange: declare it first"),
-    403: denied("this user may not do that: give it permissions on the queue and on the vhost"),
+    403: forbidden("this user may not do that: give it permissions on the queue and on the vhost"),
     404: not_found("what it was asked for does not exist"),
     405: failed("the queue is exclusive to another connection, or locked"),
     406: failed("it refused what was asked, or a claim was older than its consumer_timeout"),

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from redis import exceptions
 
-from babelqueue_spark.bindings.advice import Advice, denied, failed, full, unreachable
+from babelqueue_spark.bindings.advice import Advice, denied, failed, forbidden, full, unreachable
 from babelqueue_spark.bindings.clocks import ServerClock
 from babelqueue_spark.bindings.redis.options import RedisOptions
 from babelqueue_spark.bindings.redis.topologies import (
@@ -55,7 +55,7 @@ _ADVICE: tuple[tuple[type[Exception] | None, str, Advice], ...] = (
         "NOAUTH|WRONGPASS",
         denied("it refused the login: check user and password"),
     ),
-    (exceptions.NoPermissionError, "NOPERM", denied("this user may not do that: extend its ACL")),
+    (exceptions.NoPermissionError, "NOPERM", forbidden("this user may not do that: extend its ACL")),
     (exceptions.ReadOnlyError, "READONLY", failed("it is a read-only replica: use the URL of the primary")),
     (exceptions.OutOfMemoryError, "OOM", full("it is out of memory: raise maxmemory, or drain its queues")),
     (exceptions.BusyLoadingError, "LOADING", unreachable("it is still loading its data: retry later")),

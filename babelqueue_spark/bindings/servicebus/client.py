@@ -27,7 +27,16 @@ from azure.servicebus._common import constants, mgmt_handlers
 from azure.servicebus._pyamqp.error import AMQPException, AuthenticationException
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
-from babelqueue_spark.bindings.advice import Advice, denied, failed, full, not_found, too_large, unreachable
+from babelqueue_spark.bindings.advice import (
+    Advice,
+    denied,
+    failed,
+    forbidden,
+    full,
+    not_found,
+    too_large,
+    unreachable,
+)
 from babelqueue_spark.bindings.servicebus.options import ServiceBusOptions
 from babelqueue_spark.bindings.servicebus.transport import bounded
 from babelqueue_spark.errors import BrokerError
@@ -47,7 +56,7 @@ _ADVICE: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Advi
     ),
     (
         exceptions.ServiceBusAuthorizationError,
-        denied("these credentials may not do that: allow Listen to read and Send to write"),
+        forbidden("these credentials may not do that: allow Listen to read and Send to write"),
     ),
     (exceptions.ServiceBusQuotaExceededError, full("it is full, or has too many connections: read from it")),
     (

@@ -14,7 +14,16 @@ from sqlalchemy.engine import URL
 from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from babelqueue_spark.bindings.advice import Advice, denied, failed, full, not_found, too_large, unreachable
+from babelqueue_spark.bindings.advice import (
+    Advice,
+    denied,
+    failed,
+    forbidden,
+    full,
+    not_found,
+    too_large,
+    unreachable,
+)
 from babelqueue_spark.bindings.clocks import ServerClock
 from babelqueue_spark.bindings.sql.dialects import LOCK_SECONDS, LOST, SILENT, WRITES, dialect_of
 from babelqueue_spark.errors import BrokerError
@@ -53,8 +62,12 @@ _ADVICE = (
         not_found("there is no such database: create it, or name another in the URL"),
     ),
     (
-        r"permission denied|must be owner|no pg_hba\.conf entry|^\((1044|1142|1143),",
-        denied(
+        r"no pg_hba\.conf entry|^\(1044,",
+        denied("it lets this user into no such database: grant that"),
+    ),
+    (
+        r"permission denied|must be owner|row-level security|^\((1142|1143),",
+        forbidden(
             "the user lacks a permission: it needs SELECT, INSERT, UPDATE and DELETE on the tables (on "
             "PostgreSQL USAGE on their sequences too), and CREATE while tables are missing"
         ),
