@@ -24,6 +24,7 @@ from babelqueue_spark.connector.rows.writing import COLUMNS as WRITTEN
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.envelope.columns import TIMESTAMP
 from babelqueue_spark.errors import BabelQueueError, JobClaimedError, OptionError
+from babelqueue_spark.exchange.arguments import check_seconds
 from babelqueue_spark.exchange.releasing import Released, release
 from babelqueue_spark.exchange.table import STORE_ROWS, Job, ScheduleTable
 from babelqueue_spark.secrets import resolve
@@ -54,8 +55,6 @@ _STORED = pa.schema([("job_id", pa.string()), ("claimed", pa.bool_())])
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _LONGEST_ID = 1_024
-_MOST_AHEAD = 1_000_000_000
-"""Seconds, thirty years: in microseconds, times behind them do not fit into a database."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,10 @@ class Schedule:
 
     url: str = field(repr=False)
     table: str = "babelqueue_schedule"
-    lease: int = 120
+    lease: float = 120
+
+    def __post_init__(self) -> None:
+        check_seconds("lease", self.lease, 1)
 
     def send_at(
         self, frame: DataFrame, when: datetime | str | Column, job_id: str | Column | None = None
@@ -118,6 +120,8 @@ class Schedule:
 
         Unknown ids are ignored. Those that a release is publishing stay, and a warning names them.
         """
+        if isinstance(job_ids, str):
+            raise OptionError(f"cancel takes a list of ids, not the text '{job_ids}'")
         with self._open() as table:
             deleted, claimed = table.cancel(list(job_ids))
         if claimed:
@@ -155,13 +159,15 @@ class Schedule:
                 broker's own delay; where that cannot delay as long, the job waits here.
 
         Raises:
+            QueuesFailedError: some queues are full, or closed to the user; their jobs wait, the others went.
             BrokerError: the broker or the database failed. The next release continues.
         """
         parsed = write_options({name: str(value) for name, value in options.items()})
-        if limit is not None and limit < 1:
-            raise OptionError(f"limit takes a number of at least 1, not {limit}")
-        if not 0 <= ahead <= _MOST_AHEAD:
-            raise OptionError(f"ahead takes a number of seconds up to {_MOST_AHEAD:,}, not {ahead}")
+        if limit is not None and not (isinstance(limit, int) and limit >= 1):
+            raise OptionError(f"limit takes a number of at least 1, not {limit!r}")
+        if until is not None and not isinstance(until, datetime):
+            raise OptionError(f"until takes a datetime, not {until!r}")
+        check_seconds("ahead", ahead, 0)
         with self._open() as table:
             return release(
                 table,
