@@ -6,7 +6,7 @@ Sink, worker, redrive and the publish job all publish here.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -14,15 +14,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import BaseBinding
+from babelqueue_spark.connector.message_log import MessageLog
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.connector.rows.size_limits import without_large_blocks
 from babelqueue_spark.envelope.scan import octets_of
-from babelqueue_spark.errors import MessageTooLargeError
+from babelqueue_spark.errors import (
+    BabelQueueError,
+    BrokerAuthenticationError,
+    BrokerFullError,
+    BrokerUnreachableError,
+    MessageTooLargeError,
+    QueueForbiddenError,
+    QueueNotFoundError,
+)
 
 logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = 256 << 20
 """Most bytes of text and binary in a chunk; a column of Arrow ends at 2 GiB."""
+
+_PART = 100
+"""Messages that go at once where no key drops a repeat: what is confirmed is not published again."""
+OF_ONE_QUEUE = (BrokerFullError, QueueForbiddenError)
+"""What no message is the cause of, and what other queues may not have."""
+_OF_NO_MESSAGE = (BrokerUnreachableError, BrokerAuthenticationError, *OF_ONE_QUEUE)
 
 Bytes = npt.NDArray[np.integer]
 
@@ -34,6 +49,7 @@ def publish(
     *,
     keys: IdSource | None = None,
     first_row: int = 0,
+    lines: MessageLog | None = None,
 ) -> int:
     """Publish messages in order; returns how many, without the chunks that had been published before.
 
@@ -43,11 +59,12 @@ def publish(
         messages: an `OUTGOING` batch of any length.
         keys: source of the idempotency keys, for brokers that take them; None = a repeat is published again.
         first_row: number of the first message among those that `keys` names.
+        lines: get a line about each message that is published.
 
     Raises:
         BrokerError: the broker refused a chunk; those before it are published.
     """
-    parts = publish_parts(binding, queue, messages, keys=keys, first_row=first_row)
+    parts = publish_parts(binding, queue, messages, keys=keys, first_row=first_row, lines=lines)
     return sum(published for _, published in parts)
 
 
@@ -58,17 +75,82 @@ def publish_parts(
     *,
     keys: IdSource | None = None,
     first_row: int = 0,
+    most: int | None = None,
+    lines: MessageLog | None = None,
 ) -> Iterator[tuple[range, int]]:
     """Publish as `publish` does; yields the rows of each chunk, once it is published, and what it counts.
 
     Where the broker says only now that a message is too large, its chunk goes without the largest dead-letter
-    blocks.
+    blocks. `most` bounds the rows of a chunk further.
     """
     can = binding.capabilities
-    for first in range(0, messages.num_rows, can.publish_batch):
-        chunk = messages.slice(first, can.publish_batch)
+    size = min(can.publish_batch, most or can.publish_batch)
+    for first in range(0, messages.num_rows, size):
+        chunk = messages.slice(first, size)
         key = keys.idempotency_key(queue, first_row + first) if keys and can.publish_once else None
-        yield range(first, first + chunk.num_rows), _publish_chunk(binding, queue, chunk, key)
+        published = _publish_chunk(binding, queue, chunk, key)
+        if lines is not None and published:
+            lines.write_all("published", chunk, queue)
+        yield range(first, first + chunk.num_rows), published
+
+
+def publish_or_singly(
+    binding: BaseBinding,
+    queue: str,
+    messages: pa.RecordBatch,
+    *,
+    keys: Callable[[int | None], IdSource],
+    singly: bool,
+    note: Callable[[int], object],
+    lines: MessageLog,
+) -> Iterator[tuple[range, BabelQueueError | None]]:
+    """Publish messages together; what is left once the broker refuses that goes one by one.
+
+    Yields rows, with the error where the broker cannot carry them.
+
+    Args:
+        binding: publishes them.
+        queue: where all of them go.
+        messages: an `OUTGOING` batch.
+        keys: a row that goes alone, None = all → the source of idempotency keys.
+        singly: whether it was noted that they go one by one.
+        note: note it of the messages from a row on; called before the first of them goes.
+        lines: get a line about each message.
+
+    Raises:
+        BrokerError: the broker or the queue takes nothing now; what was not yielded waits.
+    """
+    done = 0
+    if not singly:
+        try:
+            most = None if binding.capabilities.publish_once else _PART
+            for part, _ in publish_parts(binding, queue, messages, keys=keys(None), most=most, lines=lines):
+                done = part.stop
+                yield part, None
+            return
+        except QueueNotFoundError as error:
+            yield range(done, messages.num_rows), error
+            return
+        except _OF_NO_MESSAGE:
+            raise
+        except BabelQueueError:
+            note(done)
+    for row in range(done, messages.num_rows):
+        alone = messages.slice(row, 1)
+        yield range(row, row + 1), _refusal(binding, queue, alone, keys(row), lines)
+
+
+def _refusal(
+    binding: BaseBinding, queue: str, message: pa.RecordBatch, keys: IdSource, lines: MessageLog
+) -> BabelQueueError | None:
+    """Publish one message; returns why the broker cannot carry it."""
+    try:
+        publish(binding, queue, message, keys=keys, lines=lines)
+    except _OF_NO_MESSAGE:
+        raise
+    except BabelQueueError as error:
+        return error
+    return None
 
 
 def _publish_chunk(binding: BaseBinding, queue: str, chunk: pa.RecordBatch, key: str | None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -12,10 +13,12 @@ import pyarrow as pa
 from babelqueue_spark.bindings import BaseBinding, BindingConfig
 from babelqueue_spark.bindings.batches import outgoing
 from babelqueue_spark.bindings.sql import SqlBinding
+from babelqueue_spark.connector.message_log import MessageLog, message_log
 from babelqueue_spark.connector.options import write_options
-from babelqueue_spark.connector.publishing import publish, publish_parts
+from babelqueue_spark.connector.publishing import OF_ONE_QUEUE, publish_or_singly
 from babelqueue_spark.connector.rows.ids import IdSource
-from babelqueue_spark.errors import BabelQueueError, BrokerFullError, BrokerUnreachableError
+from babelqueue_spark.errors import BabelQueueError, BrokerError, QueuesFailedError
+from babelqueue_spark.exchange.arguments import check_seconds
 from babelqueue_spark.secrets import resolve
 
 logger = logging.getLogger(__name__)
@@ -23,8 +26,6 @@ logger = logging.getLogger(__name__)
 _ROWS = 1_000
 _BYTES = 32 << 20
 """Bounds of a claim."""
-_PART = 100
-"""Rows that are published at once where no key drops a repeat: what is confirmed is not published again."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,9 @@ class Outbox:
     table: str = "outbox"
     lease: float = 90.0
 
+    def __post_init__(self) -> None:
+        check_seconds("lease", self.lease, 2)
+
     def relay(self, options: Mapping[str, str]) -> Relayed:
         """Publish the rows that are pending, in the order of each queue; bodies stay byte for byte.
 
@@ -65,13 +69,25 @@ class Outbox:
                 queue that it names.
 
         Raises:
+            QueuesFailedError: some queues are full, or closed to the user; their rows wait, the others went.
             BrokerError: the broker or the database failed; the next relay continues.
         """
         target = write_options(options)
-        done = Relayed()
-        with self._binding() as outbox, target.binding() as broker:
+        done, closed = Relayed(), dict[str, str]()
+        name = f"relayed-{uuid.uuid4().hex}"
+        with (
+            self._binding() as outbox,
+            target.binding() as broker,
+            message_log(target.message_log, name, broker, target.catalog) as lines,
+        ):
             for queue in outbox.pending_queues():
-                done += _relay_queue(outbox, queue, broker, target.queue[0] if target.queue else queue)
+                into = target.queue[0] if target.queue else queue
+                try:
+                    done += _Queue(outbox, queue, broker, into, lines).relay()
+                except OF_ONE_QUEUE as error:
+                    closed[into] = error.text
+        if closed:
+            raise QueuesFailedError.of(closed)
         return done
 
     def _binding(self) -> SqlBinding:
@@ -80,89 +96,63 @@ class Outbox:
         return SqlBinding(BindingConfig(url=url, visibility_timeout=self.lease, client_options=client))
 
 
-def _relay_queue(outbox: SqlBinding, queue: str, broker: BaseBinding, into: str) -> Relayed:
-    """Claim, publish and mark, until nothing is left or another relay has claimed the queue."""
-    done = Relayed()
-    while (claimed := outbox.claim(queue, _ROWS, _BYTES)).num_rows:
-        done += _relay_claim(outbox, queue, broker, into, claimed)
-        if done.failed and not outbox.has_untried(queue):
-            break
-    return done
+@dataclass(frozen=True)
+class _Queue:
+    """One queue of an outbox, and where its messages go."""
 
+    outbox: SqlBinding
+    name: str
+    broker: BaseBinding
+    into: str
+    lines: MessageLog
 
-def _relay_claim(
-    outbox: SqlBinding, queue: str, broker: BaseBinding, into: str, claimed: pa.RecordBatch
-) -> Relayed:
-    """Publish and mark claimed rows; what it has no time for is released, as the claim may lapse."""
-    until = time.monotonic() + outbox.lease / 2
-    claim = outbox.claim_of(claimed)
-    parts, done = _published(broker, into, claimed, claim), 0
-    while done < claimed.num_rows:
+    def relay(self) -> Relayed:
+        """Claim, publish and mark, until nothing is left or another relay has claimed the queue."""
+        done = Relayed()
+        while (claimed := self.outbox.claim(self.name, _ROWS, _BYTES)).num_rows:
+            done += self._relay_claim(claimed)
+            if done.failed and not self.outbox.has_untried(self.name):
+                break
+        return done
+
+    def _relay_claim(self, claimed: pa.RecordBatch) -> Relayed:
+        """Publish and mark claimed rows; what it has no time for is released, as the claim may lapse."""
+        until = time.monotonic() + self.outbox.lease / 2
+        done = Relayed()
+        for part, error in self._published(claimed):
+            rows = claimed.slice(part.start, len(part))
+            done += self._marked(rows, error)
+            if time.monotonic() > until:
+                self.outbox.release(self.name, claimed.slice(part.stop))
+                break
+        return done
+
+    def _published(self, claimed: pa.RecordBatch) -> Iterator[tuple[range, BabelQueueError | None]]:
+        """Publish claimed rows; those that wait, as the broker or the queue takes nothing, stay together."""
+        claim, singly = self.outbox.claim_of(claimed)
+        messages = outgoing(claimed.num_rows, body=claimed.column("body"))
+        ids = claimed.column("id").to_pylist()
+        done = 0
         try:
-            confirmed = next(parts)
-        except (BrokerUnreachableError, BrokerFullError) as error:
-            outbox.mark_failed(claimed.slice(done), error.text, together=True)
+            for part, error in publish_or_singly(
+                self.broker,
+                self.into,
+                messages,
+                keys=lambda row: IdSource(" ".join([claim, *(ids if row is None else ids[row : row + 1])])),
+                singly=singly,
+                note=lambda row: self.outbox.note_singly(claimed.slice(row)),
+                lines=self.lines,
+            ):
+                done = part.stop
+                yield part, error
+        except BrokerError as error:
+            self.outbox.mark_failed(claimed.slice(done), error.text, together=True)
             raise
-        except BabelQueueError:
-            rest = claimed.slice(done)
-            return Relayed(done) + _relay_singly(outbox, queue, broker, into, rest, claim, until)
-        outbox.acknowledge(queue, confirmed)
-        done += confirmed.num_rows
-        if time.monotonic() > until:
-            outbox.release(queue, claimed.slice(done))
-            break
-    return Relayed(done)
 
-
-def _published(
-    broker: BaseBinding, into: str, claimed: pa.RecordBatch, claim: str
-) -> Iterator[pa.RecordBatch]:
-    """Publish claimed rows; yields what the broker has confirmed, all in one where it drops a repeat."""
-    if broker.capabilities.publish_once:
-        publish(broker, into, _outgoing(claimed), keys=_keys(claimed, claim))
-        yield claimed
-        return
-    for first in range(0, claimed.num_rows, _PART):
-        rows = claimed.slice(first, _PART)
-        for part, _ in publish_parts(broker, into, _outgoing(rows), keys=_keys(rows, claim)):
-            yield rows.slice(part.start, len(part))
-
-
-def _relay_singly(
-    outbox: SqlBinding,
-    queue: str,
-    broker: BaseBinding,
-    into: str,
-    claimed: pa.RecordBatch,
-    claim: str,
-    until: float,
-) -> Relayed:
-    """Return what the broker refuses stays pending, and does not hold up what is behind it."""
-    done = Relayed()
-    for row in range(claimed.num_rows):
-        single = claimed.slice(row, 1)
-        try:
-            publish(broker, into, _outgoing(single), keys=_keys(single, claim))
-        except (BrokerUnreachableError, BrokerFullError) as error:
-            outbox.mark_failed(claimed.slice(row), error.text, together=True)
-            raise
-        except BabelQueueError as error:
-            logger.error("row %s was not published: %s", single.column("id")[0], error.text)
-            outbox.mark_failed(single, error.text, together=False)
-            done += Relayed(failed=1)
-        else:
-            outbox.acknowledge(queue, single)
-            done += Relayed(1)
-        if time.monotonic() > until:
-            outbox.release(queue, claimed.slice(row + 1))
-            break
-    return done
-
-
-def _outgoing(rows: pa.RecordBatch) -> pa.RecordBatch:
-    return outgoing(rows.num_rows, body=rows.column("body"))
-
-
-def _keys(rows: pa.RecordBatch, claim: str) -> IdSource:
-    """Keys that the same rows have each time that they are claimed again under the same name."""
-    return IdSource(" ".join([claim, *rows.column("id").to_pylist()]))
+    def _marked(self, rows: pa.RecordBatch, error: BabelQueueError | None) -> Relayed:
+        if error is None:
+            self.outbox.acknowledge(self.name, rows)
+            return Relayed(rows.num_rows)
+        logger.error("rows %s were not published: %s", ", ".join(rows.column("id").to_pylist()), error.text)
+        self.outbox.mark_failed(rows, error.text, together=False)
+        return Relayed(failed=rows.num_rows)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 import pyarrow as pa
@@ -13,20 +13,14 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.bindings.batches import HEADERS, outgoing
+from babelqueue_spark.connector.message_log import MessageLog, message_log
 from babelqueue_spark.connector.options import Options
-from babelqueue_spark.connector.publishing import publish
+from babelqueue_spark.connector.publishing import OF_ONE_QUEUE, publish_or_singly
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.connector.rows.writing import to_messages
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.envelope.columns import META_TYPE, TIMESTAMP
-from babelqueue_spark.errors import (
-    BabelQueueError,
-    BrokerAuthenticationError,
-    BrokerError,
-    BrokerFullError,
-    BrokerUnreachableError,
-    QueueNotFoundError,
-)
+from babelqueue_spark.errors import BabelQueueError, BrokerError, QueuesFailedError
 from babelqueue_spark.exchange.table import Chunk, Job, ScheduleTable
 
 logger = logging.getLogger(__name__)
@@ -35,9 +29,6 @@ _NO_LIMIT = 1 << 62
 _NO_IDS = IdSource("")
 """Each row has its ids already."""
 _NO_QUEUE = "it names no queue: give the release the option 'queue', or the message a column 'queue'"
-
-_OF_THE_BROKER = (BrokerUnreachableError, BrokerFullError, BrokerAuthenticationError)
-"""What no message is the cause of: the whole chunk waits for the next release."""
 
 Errors = dict[int, str]
 """Row of a job in the schedule → why the broker cannot carry it."""
@@ -55,6 +46,9 @@ class Released:
     messages: int = 0
     failed: int = 0
 
+    def __add__(self, other: Released) -> Released:
+        return Released(self.messages + other.messages, self.failed + other.failed)
+
 
 def release(
     table: ScheduleTable, options: Options, *, until: int | None, limit: int | None, ahead: int
@@ -62,109 +56,116 @@ def release(
     """Publish what is due, then what a release that died or failed had claimed; times in microseconds.
 
     Raises:
+        QueuesFailedError: some queues are full, or closed to the user; their jobs wait, the others went.
         BrokerError: the broker or the database failed; the next release continues.
     """
     writer = uuid.uuid4().hex
-    messages = failed = 0
-    with options.binding() as binding:
-
-        def longest(queue: str | None) -> int:
-            target = queue or _default_queue(options)
-            allowed = binding.longest_delay(target) if target else 0
-            return _NO_LIMIT if allowed is None else allowed * 1000
-
-        while limit is None or messages + failed < limit:
-            left = _NO_LIMIT if limit is None else limit - messages - failed
-            chunk = table.claim(writer, until=until, ahead=ahead, limit=left, longest=longest)
-            chunk = chunk or table.take_over()
-            if chunk is None:
-                break
-            jobs = table.jobs_of(chunk)
-            errors = _release_chunk(table, chunk, jobs, options, binding)
-            messages, failed = messages + len(jobs) - len(errors), failed + len(errors)
-    return Released(messages, failed)
-
-
-def _release_chunk(
-    table: ScheduleTable, chunk: Chunk, jobs: Sequence[Job], options: Options, binding: BaseBinding
-) -> Errors:
-    """Publish a chunk and drop it; returns the errors of those of its jobs that stay."""
-    publisher = _Publisher(chunk, options, binding)
-    errors: Errors = {}
-    try:
-        for queue, its in _by_queue(jobs, options).items():
-            errors |= _for_all(its, _NO_QUEUE) if queue is None else publisher.publish(its, queue)
-    except BabelQueueError:
-        table.give_up(chunk)
-        raise
-    table.finish(chunk, errors)
-    for job in jobs:
-        if job.number in errors:
-            logger.error("job '%s' was not released: %s", job.job_id, errors[job.number])
-    return errors
-
-
-def _by_queue(jobs: Sequence[Job], options: Options) -> dict[str | None, list[Job]]:
-    found: dict[str | None, list[Job]] = {}
-    for job in jobs:
-        found.setdefault(job.queue or _default_queue(options), []).append(job)
-    return found
-
-
-def _default_queue(options: Options) -> str | None:
-    return options.queue[0] if options.queue else None
-
-
-def _for_all(jobs: Sequence[Job], error: str) -> Errors:
-    return {job.number: error for job in jobs}
+    done = Released()
+    left: list[Chunk] = []
+    with (
+        options.binding() as binding,
+        message_log(options.message_log, f"released-{writer}", binding, options.catalog) as lines,
+    ):
+        publisher = _Publisher(table, options, binding, lines)
+        try:
+            while limit is None or done.messages + done.failed < limit:
+                room = _NO_LIMIT if limit is None else limit - done.messages - done.failed
+                chunk = table.claim(
+                    writer, until=until, ahead=ahead, limit=room, longest=publisher.longest_delay
+                )
+                chunk = chunk or table.take_over()
+                if chunk is None:
+                    break
+                left.append(chunk)
+                released, is_whole = publisher.release(chunk)
+                done += released
+                if is_whole:
+                    left.remove(chunk)
+        finally:
+            for chunk in left:
+                table.give_up(chunk)
+    if publisher.closed:
+        raise QueuesFailedError.of(publisher.closed)
+    return done
 
 
 @dataclass(frozen=True)
 class _Publisher:
-    """Publishes the jobs of a chunk, the same messages at each try, under the same idempotency keys."""
+    """Publishes the jobs of chunks, the same messages at each try, under the same idempotency keys.
 
-    chunk: Chunk
+    Attributes:
+        closed: queues that took nothing, each with the reason.
+    """
+
+    table: ScheduleTable
     options: Options
     binding: BaseBinding
+    lines: MessageLog
+    closed: dict[str, str] = field(default_factory=dict)
 
-    def publish(self, jobs: Sequence[Job], queue: str) -> Errors:
-        """Publish jobs to a queue, all at once; those that the broker cannot carry are left out."""
-        rows = _rows(jobs, queue, self.chunk)
+    def longest_delay(self, queue: str | None) -> int:
+        """Longest delay in a queue, in microseconds."""
+        target = queue or _default_queue(self.options)
+        allowed = self.binding.longest_delay(target) if target else 0
+        return _NO_LIMIT if allowed is None else allowed * 1000
+
+    def release(self, chunk: Chunk) -> tuple[Released, bool]:
+        """Publish a chunk and drop what is published; whether nothing of it is left to another release."""
+        jobs = self.table.jobs_of(chunk)
+        published: list[Job] = []
         errors: Errors = {}
+        try:
+            for queue, its in _by_queue(jobs, self.options).items():
+                self._release_queue(chunk, its, queue, published, errors)
+        finally:
+            self.table.finish(chunk, [job.number for job in published], errors)
+        for job in jobs:
+            if job.number in errors:
+                logger.error("job '%s' was not released: %s", job.job_id, errors[job.number])
+        return Released(len(published), len(errors)), len(published) + len(errors) == len(jobs)
+
+    def _release_queue(
+        self, chunk: Chunk, jobs: Sequence[Job], queue: str | None, published: list[Job], errors: Errors
+    ) -> None:
+        """Publish the jobs of one queue; those that wait, as it takes nothing, are in neither result."""
+        if queue is None:
+            errors |= _for_all(jobs, _NO_QUEUE)
+            return
+        try:
+            for some, error in self._publish(chunk, jobs, queue):
+                if error:
+                    errors |= _for_all(some, error)
+                else:
+                    published += some
+        except OF_ONE_QUEUE as error:
+            self.closed[queue] = error.text
+
+    def _publish(
+        self, chunk: Chunk, jobs: Sequence[Job], queue: str
+    ) -> Iterator[tuple[Sequence[Job], str | None]]:
+        """Publish jobs to a queue; yields those that are published, and those that it cannot carry."""
+        rows = _rows(jobs, queue, chunk)
         messages, invalid = self._encoded(rows)
         if invalid:
             errors = self._invalid(jobs, rows)
+            for job in jobs:
+                if job.number in errors:
+                    yield [job], errors[job.number]
             valid = [row for row, job in enumerate(jobs) if job.number not in errors]
             if not valid:
-                return errors
+                return
             jobs = [jobs[row] for row in valid]
             messages, _ = self._encoded(rows.take(pa.array(valid)))
-        try:
-            publish(self.binding, queue, messages, keys=self._keys())
-        except QueueNotFoundError as error:
-            return errors | _for_all(jobs, error.text)
-        except _OF_THE_BROKER:
-            raise
-        except BabelQueueError:
-            return errors | self._publish_singly(jobs, queue, messages)
-        return errors
-
-    def _publish_singly(self, jobs: Sequence[Job], queue: str, messages: pa.RecordBatch) -> Errors:
-        errors: Errors = {}
-        for row, job in enumerate(jobs):
-            try:
-                publish(self.binding, queue, messages.slice(row, 1), keys=self._keys(job))
-            except _OF_THE_BROKER:
-                raise
-            except BabelQueueError as error:
-                errors[job.number] = error.text
-        return errors
-
-    def _keys(self, alone: Job | None = None) -> IdSource:
-        """Names the idempotency keys: the chunk's, or those of a job that goes alone."""
-        if alone is None:
-            return IdSource(self.chunk.name, self.chunk.writer)
-        return IdSource(f"{self.chunk.name} {alone.number}")
+        for part, error in publish_or_singly(
+            self.binding,
+            queue,
+            messages,
+            keys=lambda row: _keys(chunk, None if row is None else jobs[row]),
+            singly=jobs[0].singly,
+            note=lambda row: self.table.note_singly(chunk, [job.number for job in jobs[row:]]),
+            lines=self.lines,
+        ):
+            yield jobs[part.start : part.stop], None if error is None else error.text
 
     def _invalid(self, jobs: Sequence[Job], rows: pa.RecordBatch) -> Errors:
         """Why the broker cannot carry some of the rows, one by one."""
@@ -180,6 +181,28 @@ class _Publisher:
         except BabelQueueError as error:
             return outgoing(0), error.text
         return messages, ""
+
+
+def _keys(chunk: Chunk, alone: Job | None) -> IdSource:
+    """Name the idempotency keys: the chunk's, or those of a job that goes alone."""
+    if alone is None:
+        return IdSource(chunk.name, chunk.writer)
+    return IdSource(f"{chunk.name} {alone.number}")
+
+
+def _by_queue(jobs: Sequence[Job], options: Options) -> dict[str | None, list[Job]]:
+    found: dict[str | None, list[Job]] = {}
+    for job in jobs:
+        found.setdefault(job.queue or _default_queue(options), []).append(job)
+    return found
+
+
+def _default_queue(options: Options) -> str | None:
+    return options.queue[0] if options.queue else None
+
+
+def _for_all(jobs: Sequence[Job], error: str) -> Errors:
+    return {job.number: error for job in jobs}
 
 
 def _rows(jobs: Sequence[Job], queue: str, chunk: Chunk) -> pa.RecordBatch:

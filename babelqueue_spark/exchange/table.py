@@ -68,6 +68,7 @@ class Job:
         generation: how often it was scheduled since then.
         state: `claimed` while a release publishes it, `failed` where the broker cannot carry it.
         error: why it failed.
+        singly: whether a release publishes it alone.
     """
 
     job_id: str
@@ -81,6 +82,7 @@ class Job:
     generation: int = 1
     state: State = "waiting"
     error: str | None = None
+    singly: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,13 +121,13 @@ class ScheduleTable:
         lease: seconds after which the claim of a release that died is another's.
     """
 
-    def __init__(self, url: str, table: str, lease: int) -> None:
+    def __init__(self, url: str, table: str, lease: float) -> None:
         given = SqlOptions.parse(BindingConfig(url=url, client_options={"table": table}))
         metadata = MetaData()
         self._jobs = _jobs(table, metadata)
         self._chunks = _chunks(f"{table}_chunks", metadata)
         self._client = SqlClient(given.url, metadata)
-        self._lease = lease * 1_000_000
+        self._lease = int(lease * 1_000_000)
 
     def close(self) -> None:
         """Close the connection; idempotent."""
@@ -290,16 +292,26 @@ class ScheduleTable:
         with self._client.reading() as connection:
             return [_job(row) for row in connection.execute(ordered)]
 
-    def finish(self, chunk: Chunk, errors: Mapping[int, str]) -> None:
-        """Drop the jobs of a chunk; those with an error, by the numbers of their rows, stay as failed."""
+    def note_singly(self, chunk: Chunk, numbers: Sequence[int]) -> None:
+        """Note that jobs of a chunk, by the numbers of their rows, are published one by one."""
+        noted = update(self._jobs).where(self._jobs.c.chunk == chunk.number).values(singly=1)
+        self._client.write(lambda connection: self._client.change(connection, noted, list(numbers)))
+
+    def finish(self, chunk: Chunk, published: Sequence[int], errors: Mapping[int, str]) -> None:
+        """Drop the published jobs of a chunk, by the numbers of their rows; the others stay.
+
+        Those with an error have failed. The chunk is dropped with the last of its jobs.
+        """
         jobs = self._jobs
+        of_the_chunk = jobs.c.chunk == chunk.number
 
         def work(connection: Connection) -> None:
             for number, error in errors.items():
-                mine = jobs.c.id == number, jobs.c.chunk == chunk.number
-                connection.execute(update(jobs).where(*mine).values(chunk=_FAILED, error=error))
-            connection.execute(delete(jobs).where(jobs.c.chunk == chunk.number))
-            connection.execute(delete(self._chunks).where(self._chunks.c.id == chunk.number))
+                failed = update(jobs).where(jobs.c.id == number, of_the_chunk)
+                connection.execute(failed.values(chunk=_FAILED, error=error))
+            self._client.change(connection, delete(jobs).where(of_the_chunk), list(published))
+            if connection.execute(select(jobs.c.id).where(of_the_chunk).limit(1)).first() is None:
+                connection.execute(delete(self._chunks).where(self._chunks.c.id == chunk.number))
 
         self._client.write(work)
 
@@ -353,6 +365,7 @@ def _jobs(name: str, metadata: MetaData) -> Table:
         Column("headers", _BYTES),
         Column("key", _TEXT),
         Column("error", _TEXT),
+        Column("singly", Integer, nullable=False),
         sqlite_autoincrement=True,
         **_IN_MYSQL,
     )
@@ -385,6 +398,7 @@ def _row(job: Job) -> dict[str, Any]:
         "key": job.key,
         "chunk": _WAITING,
         "error": None,
+        "singly": 0,
     }
 
 
@@ -401,6 +415,7 @@ def _job(row: Any) -> Job:
         generation=row.generation,
         state="claimed" if row.chunk > 0 else "failed" if row.chunk == _FAILED else "waiting",
         error=row.error,
+        singly=bool(row.singly),
     )
 
 

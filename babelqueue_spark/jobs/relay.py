@@ -18,7 +18,7 @@ from time import sleep
 
 from babelqueue_spark import exchange
 from babelqueue_spark.bindings.options import seconds
-from babelqueue_spark.errors import BrokerFullError, BrokerUnreachableError
+from babelqueue_spark.errors import BrokerFullError, BrokerUnreachableError, QueuesFailedError
 from babelqueue_spark.jobs.command import Arguments, job, new_console, option, reference
 
 
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     while True:
         try:
             relayed = outbox.relay(options)
-        except (BrokerUnreachableError, BrokerFullError) as error:
+        except (BrokerUnreachableError, BrokerFullError, QueuesFailedError) as error:
             if given.once:
                 raise
             print(f"relay: {error}", file=sys.stderr)

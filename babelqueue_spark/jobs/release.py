@@ -24,7 +24,7 @@ from typing import Any
 
 from babelqueue_spark import exchange
 from babelqueue_spark.bindings.options import seconds
-from babelqueue_spark.errors import BrokerFullError, BrokerUnreachableError
+from babelqueue_spark.errors import BrokerFullError, BrokerUnreachableError, QueuesFailedError
 from babelqueue_spark.jobs.command import Arguments, count, job, new_console, option, printable, reference
 
 _TABLE = "babelqueue_schedule"
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     while True:
         try:
             released = schedule.release(options, limit=given.limit, ahead=given.ahead)
-        except (BrokerUnreachableError, BrokerFullError) as error:
+        except (BrokerUnreachableError, BrokerFullError, QueuesFailedError) as error:
             if given.every is None:
                 raise
             print(f"release: {error}", file=sys.stderr)

@@ -6,14 +6,17 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from multiprocessing import get_context
 from typing import Any
 
+import pyarrow as pa
+
+from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.connector.options import read_options
+from babelqueue_spark.errors import BrokerError
 from babelqueue_spark.exchange import Schedule
-from babelqueue_spark.exchange import releasing as releasing_module
 from babelqueue_spark.exchange.table import STORE_ROWS, Job, ScheduleTable
 from tests.streams import envelope
 
@@ -73,6 +76,19 @@ def numbers_in(url: str, *queues: str) -> list[int]:
     return [message["data"]["order_id"] for queue in queues for message in messages(url, queue)]
 
 
+@contextmanager
+def may_use(redis_server: Any, *queues: str) -> Iterator[str]:
+    """The URL of a user of Redis who has these queues alone, and what the connector keeps beside them."""
+    user = f"user-{queues[0]}"
+    with redis_server.client() as client:
+        keys = [key for queue in queues for key in (queue, f"{queue}:*", f"babelqueue:*{queue}*")]
+        client.acl_setuser(user, enabled=True, passwords=["+s3cret"], keys=keys, categories=["+@all"])
+        try:
+            yield redis_server.url.replace("://", f"://{user}:s3cret@")
+        finally:
+            client.acl_deluser(user)
+
+
 def release_until_empty(schedule: Schedule, options: dict[str, str]) -> int:
     """In a process of its own: how many messages it released."""
     return schedule.release(options).messages
@@ -80,7 +96,12 @@ def release_until_empty(schedule: Schedule, options: dict[str, str]) -> int:
 
 def killed_at(point: str, schedule: Schedule, options: dict[str, str]) -> bool:
     """Run a release in a process of its own that dies at the point; whether it reached it."""
-    process = get_context("spawn").Process(target=_release_and_die, args=(point, schedule, options))
+    return killed(_release_and_die, point, schedule, options)
+
+
+def killed(program: Callable[..., object], *arguments: object) -> bool:
+    """Run a program in a process of its own; whether it killed itself."""
+    process = get_context("spawn").Process(target=program, args=arguments)
     process.start()
     process.join(60)
     code = process.exitcode
@@ -89,20 +110,24 @@ def killed_at(point: str, schedule: Schedule, options: dict[str, str]) -> bool:
     return code != 0
 
 
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def _release_and_die(point: str, schedule: Schedule, options: dict[str, str]) -> None:
-    publish: Callable[..., int] = releasing_module.publish
+    publish = BaseBinding.publish
     published = 0
 
-    def counted(*args: Any, **kwargs: Any) -> int:
+    def counted(self: BaseBinding, *args: Any, **kwargs: Any) -> int:
         nonlocal published
         if published == 1:
             reached("in mid-publish")
         published += 1
-        return publish(*args, **kwargs)
+        return publish(self, *args, **kwargs)
 
     def reached(here: str) -> None:
         if here == point:
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
 
     def around(name: str, before: str, after: str) -> None:
         original = getattr(ScheduleTable, name)
@@ -117,5 +142,23 @@ def _release_and_die(point: str, schedule: Schedule, options: dict[str, str]) ->
 
     around("claim", "before the claim", "after the claim")
     around("finish", "after the publish", "after the drop")
-    releasing_module.publish = counted  # type: ignore[assignment]
+    BaseBinding.publish = counted  # type: ignore[method-assign]
     schedule.release(options)
+
+
+def refuse_several_and_die_behind_the_third() -> None:
+    """Let a broker refuse what goes together, and end this process once it has three messages."""
+    publish = BaseBinding.publish
+    published = 0
+
+    def refusing(self: BaseBinding, queue: str, messages: pa.RecordBatch, **given: Any) -> int:
+        nonlocal published
+        if messages.num_rows > 1:
+            raise BrokerError("one of them is refused")
+        count = publish(self, queue, messages, **given)
+        published += 1
+        if published == 3:
+            die()
+        return count
+
+    BaseBinding.publish = refusing  # type: ignore[method-assign,assignment]

@@ -13,12 +13,23 @@ from typing import Any
 
 import pytest
 
-from babelqueue_spark.exchange import EventStore, Schedule
+from babelqueue_spark.exchange import EventStore, Outbox, Schedule
+from babelqueue_spark.testing import eventually
 from tests.brokers import url_of
-from tests.exchange.schedules import POINTS, killed_at, messages, numbers_in, store, waiting
+from tests.exchange import outboxes
+from tests.exchange.schedules import (
+    POINTS,
+    killed,
+    killed_at,
+    messages,
+    numbers_in,
+    refuse_several_and_die_behind_the_third,
+    store,
+    waiting,
+)
 
-NO_LEASE = 0
-"""A lease that has ended at once: the next release takes over what the dead one had claimed."""
+SHORT = 1
+"""A lease in seconds: a release soon takes over what the dead one had claimed."""
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -26,14 +37,13 @@ NO_LEASE = 0
 def test_a_killed_release_loses_nothing_and_repeats_nothing(
     broker: str, point: str, request: pytest.FixtureRequest, tmp_path: Path, queue: str
 ) -> None:
-    schedule = Schedule(f"sqlite:///{tmp_path}/schedule.db", lease=NO_LEASE)
+    schedule = Schedule(f"sqlite:///{tmp_path}/schedule.db", lease=SHORT)
     url = url_of(broker, request, tmp_path)
     queues = [queue, f"{queue}-b"]
     store(schedule, range(20), queues=queues)
     assert killed_at(point, schedule, {"url": url})
     published = {name: messages(url, name) for name in queues}
-    schedule.release({"url": url})
-    assert waiting(schedule) == []
+    assert_released(schedule, {"url": url})
     assert numbers_in(url, *queues) == [*range(0, 20, 2), *range(1, 20, 2)]
     for name in queues:
         assert messages(url, name)[: len(published[name])] == published[name]
@@ -42,14 +52,59 @@ def test_a_killed_release_loses_nothing_and_repeats_nothing(
 def test_without_idempotency_keys_a_repeat_has_the_same_ids(
     rabbitmq_server: Any, tmp_path: Path, queue: str
 ) -> None:
-    schedule = Schedule(f"sqlite:///{tmp_path}/schedule.db", lease=NO_LEASE)
+    schedule = Schedule(f"sqlite:///{tmp_path}/schedule.db", lease=SHORT)
     options = {"url": rabbitmq_server.url, "queue": queue}
     store(schedule, range(5))
     assert killed_at("after the publish", schedule, options)
-    schedule.release(options)
+    assert_released(schedule, options)
     found = messages(rabbitmq_server.url, queue)
     assert len(found) == 10
     assert found[:5] == found[5:]
+
+
+@pytest.mark.parametrize("broker", ["sqlite", "redis", "kafka"])
+def test_a_release_that_is_killed_among_single_messages_repeats_none(
+    broker: str, request: pytest.FixtureRequest, tmp_path: Path, queue: str
+) -> None:
+    schedule = Schedule(f"sqlite:///{tmp_path}/schedule.db", lease=SHORT)
+    options = {"url": url_of(broker, request, tmp_path), "queue": queue}
+    store(schedule, range(5))
+    assert killed(_release_singly, schedule, options)
+    assert_released(schedule, options)
+    assert numbers_in(options["url"], queue) == [*range(5)]
+
+
+@pytest.mark.parametrize("broker", ["sqlite", "redis", "kafka"])
+def test_a_relay_that_is_killed_among_single_rows_repeats_none(
+    broker: str, request: pytest.FixtureRequest, tmp_path: Path, queue: str
+) -> None:
+    outbox = Outbox(f"sqlite:///{tmp_path}/shop.db", lease=2)
+    options = {"url": url_of(broker, request, tmp_path)}
+    outboxes.store(outbox, range(5), [queue])
+    assert killed(_relay_singly, outbox, options)
+    eventually(lambda: outbox.relay(options).messages > 0)
+    assert {status for (status,) in outboxes.columns(outbox, "status")} == {"published"}
+    assert numbers_in(options["url"], queue) == [*range(5)]
+
+
+def _release_singly(schedule: Schedule, options: dict[str, str]) -> None:
+    refuse_several_and_die_behind_the_third()
+    schedule.release(options)
+
+
+def _relay_singly(outbox: Outbox, options: dict[str, str]) -> None:
+    refuse_several_and_die_behind_the_third()
+    outbox.relay(options)
+
+
+def assert_released(schedule: Schedule, options: dict[str, str]) -> None:
+    """Release until nothing waits: a claim of a release that died ends with its lease."""
+
+    def is_empty() -> bool:
+        schedule.release(options)
+        return waiting(schedule) == []
+
+    eventually(is_empty)
 
 
 def run(*command: str, dies: bool = False) -> int:
@@ -143,7 +198,7 @@ def test_what_was_appended_is_published_once_over_a_kill(
 def test_fifty_kills_lose_nothing_and_repeat_nothing(
     database: str, request: pytest.FixtureRequest, redis_server: Any, tmp_path: Path, queue: str
 ) -> None:
-    schedule = Schedule(url_of(database, request, tmp_path), table=f"s_{queue[-8:]}", lease=NO_LEASE)
+    schedule = Schedule(url_of(database, request, tmp_path), table=f"s_{queue[-8:]}", lease=SHORT)
     options = {"url": redis_server.url}
     queues = [queue, f"{queue}-b"]
     points = random.Random(50)
@@ -152,6 +207,5 @@ def test_fifty_kills_lose_nothing_and_repeat_nothing(
         store(schedule, range(stored, stored + 20), queues=queues)
         stored += 20
         kills += killed_at(points.choice(POINTS), schedule, options)
-    schedule.release(options)
-    assert waiting(schedule) == []
+    assert_released(schedule, options)
     assert sorted(numbers_in(redis_server.url, *queues)) == [*range(stored)]

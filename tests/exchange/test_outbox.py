@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sqlite3
 from collections import Counter
 from contextlib import closing
 from itertools import count
-from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,14 +21,15 @@ from sqlalchemy import text
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.bindings.rabbitmq.binding import RabbitBinding
 from babelqueue_spark.bindings.sql import SqlBinding
+from babelqueue_spark.connector import publishing
 from babelqueue_spark.connector.options import read_options
-from babelqueue_spark.errors import BrokerError, BrokerFullError, BrokerUnreachableError
+from babelqueue_spark.errors import BrokerError, BrokerFullError, BrokerUnreachableError, QueuesFailedError
 from babelqueue_spark.exchange import Outbox
 from babelqueue_spark.exchange import outbox as outbox_module
 from babelqueue_spark.testing import eventually, in_processes
 from tests.brokers import url_of
 from tests.exchange.outboxes import columns, made, store, transaction
-from tests.exchange.schedules import messages, numbers_in
+from tests.exchange.schedules import die, killed, may_use, messages, numbers_in
 from tests.streams import drain, envelope, numbers, outgoing
 from tests.worker.queues import taken
 
@@ -64,7 +62,7 @@ def box(tmp_path: Path) -> Outbox:
 @pytest.fixture
 def rabbitmq_in_twos(rabbitmq_server: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     """RabbitMQ, to which two messages are published at once."""
-    monkeypatch.setattr(outbox_module, "_PART", 2)
+    monkeypatch.setattr(publishing, "_PART", 2)
     return str(rabbitmq_server.url)
 
 
@@ -160,6 +158,19 @@ class TestRelay:
         assert "127.0.0.1:1" in error
         assert box.relay({"url": redis_server.url}).messages == 3
         assert set(columns(box, "status, error")) == {("published", None)}
+
+    def test_a_queue_that_is_closed_to_the_user_stops_no_other(
+        self, box: Outbox, redis_server: Any, queue: str
+    ) -> None:
+        closed = f"{queue}-closed"
+        store(box, range(4), [closed, f"{queue}-open"])
+        failure = pytest.raises(QueuesFailedError, match="extend its ACL")
+        with may_use(redis_server, f"{queue}-open") as url, failure as raised:
+            box.relay({"url": url})
+        assert [*raised.value.failed] == [closed]
+        assert numbers_in(redis_server.url, f"{queue}-open") == [1, 3]
+        assert box.relay({"url": redis_server.url}).messages == 2
+        assert numbers_in(redis_server.url, closed) == [0, 2]
 
     @pytest.mark.parametrize("broker", ["sqlite", "redis", "kafka"])
     def test_rows_that_are_pending_once_more_are_published_once_more(
@@ -269,7 +280,7 @@ class TestRelay:
         monkeypatch.setattr(RabbitBinding, "_publish", failing)
         store(box, range(6), [queue])
         if error is BrokerFullError:
-            with pytest.raises(BrokerFullError):
+            with pytest.raises(QueuesFailedError):
                 box.relay({"url": rabbitmq_in_twos})
             assert [status for (status,) in columns(box, "status")].count("published") == 2
         box.relay({"url": rabbitmq_in_twos})
@@ -456,19 +467,13 @@ class Store:
 
 def killed_at(point: str, outbox: Outbox, url: str) -> bool:
     """Run a relay in a process of its own that dies at the point; whether it reached it."""
-    process = get_context("spawn").Process(target=_relay_and_die, args=(point, outbox, url))
-    process.start()
-    process.join(60)
-    code = process.exitcode
-    process.close()
-    assert code in (0, -signal.SIGKILL)
-    return code != 0
+    return killed(_relay_and_die, point, outbox, url)
 
 
 def _relay_and_die(point: str, outbox: Outbox, url: str) -> None:
     def reached(here: str) -> None:
         if here == point:
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
 
     def around(owner: Any, name: str, before: str, after: str) -> None:
         original = getattr(owner, name)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from babelqueue_spark.errors import BrokerUnreachableError, OptionError
-from babelqueue_spark.exchange import Released, Schedule
+from babelqueue_spark.errors import BrokerUnreachableError, OptionError, QueuesFailedError
+from babelqueue_spark.exchange import Outbox, Released, Schedule
 from babelqueue_spark.exchange.table import Job
 from babelqueue_spark.testing import eventually
 from babelqueue_spark.testing.steps import in_processes
@@ -23,6 +23,7 @@ from tests.brokers import url_of
 from tests.exchange.schedules import (
     SECOND,
     claim,
+    may_use,
     messages,
     microseconds,
     numbers_in,
@@ -157,6 +158,48 @@ def test_a_limit_and_a_time_bound_a_release(schedule: Schedule, sqlite: str, que
     for ahead in (-1, 1e300):
         with pytest.raises(OptionError, match="ahead takes a number of seconds"):
             schedule.release(options, ahead=ahead)
+
+
+@pytest.mark.parametrize("lease", [0, -1, float("nan"), 1e300, "120"])
+def test_a_lease_is_a_number_of_seconds(lease: Any) -> None:
+    for kind in (Schedule, Outbox):
+        with pytest.raises(OptionError, match="lease takes a number of seconds from"):
+            kind("sqlite:////tmp/none.db", lease=lease)
+
+
+def test_arguments_of_another_type_are_refused(schedule: Schedule, sqlite: str) -> None:
+    options = {"url": sqlite, "queue": "orders"}
+    with pytest.raises(OptionError, match="until takes a datetime, not '2026-01-01'"):
+        schedule.release(options, until="2026-01-01")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="limit takes a number of at least 1, not 2"):
+        schedule.release(options, limit=2.0)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="cancel takes a list of ids, not the text 'job-1'"):
+        schedule.cancel("job-1")
+
+
+def test_a_queue_that_is_closed_to_the_user_stops_no_other(
+    schedule: Schedule, redis_server: Any, queue: str
+) -> None:
+    closed = f"{queue}-closed"
+    store(schedule, range(4), queues=[closed, queue])
+    failure = pytest.raises(QueuesFailedError, match="extend its ACL")
+    with may_use(redis_server, queue) as url, failure as raised:
+        schedule.release({"url": url})
+    assert [*raised.value.failed] == [closed]
+    assert numbers_in(redis_server.url, queue) == [1, 3]
+    assert [row["state"] for row in waiting(schedule)] == ["claimed"] * 2
+    assert schedule.release({"url": redis_server.url}) == Released(2, 0)
+    assert numbers_in(redis_server.url, closed) == [0, 2]
+
+
+def test_a_name_that_rabbitmq_keeps_for_itself_stops_no_other(
+    schedule: Schedule, rabbitmq_server: Any, queue: str
+) -> None:
+    store(schedule, range(4), queues=["amq.orders", queue])
+    with pytest.raises(QueuesFailedError) as raised:
+        schedule.release({"url": rabbitmq_server.url})
+    assert [*raised.value.failed] == ["amq.orders"]
+    assert numbers_in(rabbitmq_server.url, queue) == [1, 3]
 
 
 def test_the_broker_delays_the_last_seconds(schedule: Schedule, sqlite: str, queue: str) -> None:

@@ -138,12 +138,22 @@ class SqlBinding(Binding):
         with self._client.reading() as connection:
             return self._pending(queue).has_untried(connection)
 
-    def claim_of(self, deliveries: pa.RecordBatch) -> str:
-        """The random name of the claim of rows of an outbox; rows that are claimed together again keep it."""
+    def claim_of(self, deliveries: pa.RecordBatch) -> tuple[str, bool]:
+        """The random name of the claim of rows of an outbox, and whether they are published one by one.
+
+        Rows that are claimed together again keep both.
+        """
         jobs = self._tables.jobs
-        first = int(deliveries.column("id")[0].as_py())
+        first = select(jobs.c.claim, jobs.c.singly).where(
+            jobs.c.id == int(deliveries.column("id")[0].as_py())
+        )
         with self._client.reading() as connection:
-            return str(connection.execute(select(jobs.c.claim).where(jobs.c.id == first)).scalar_one())
+            name, singly = connection.execute(first).one()
+        return name, bool(singly)
+
+    def note_singly(self, deliveries: pa.RecordBatch) -> None:
+        """Note that claimed rows of an outbox are published one by one."""
+        self._settle(self._tables.jobs, deliveries, lambda jobs: update(jobs).values(singly=1))
 
     def mark_failed(self, deliveries: pa.RecordBatch, error: str, *, together: bool) -> None:
         """Count an attempt at claimed rows of an outbox, and store why it failed; they stay pending.
@@ -265,9 +275,9 @@ class SqlBinding(Binding):
             )
             if following is None:
                 return empty_deliveries()
-            which, name = following
+            which, new = following
             ready = (*ready, which)
-            values |= {"claim": name}
+            values |= new
         wanted = (
             select(jobs.c.id).where(*ready).order_by(*self._tables.order).with_for_update(skip_locked=True)
         )

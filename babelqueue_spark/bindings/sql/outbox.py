@@ -56,6 +56,7 @@ class OutboxTables:
             Column("error", Text),
             Column("picked_at", Time, key="reserved_at"),
             Column("claim", String(32)),
+            Column("singly", Int, nullable=False, server_default=text("0")),
             Column("created_at", Time),
             sqlite_autoincrement=True,
             **IN_MYSQL,
@@ -102,8 +103,8 @@ class Pending:
 
     def following(
         self, connection: Connection, lapsed: ColumnElement[bool], dialect: Dialect
-    ) -> tuple[ColumnElement[bool], str] | None:
-        """Which rows are claimed next, and the name of their claim: of one that lapsed, both as they were.
+    ) -> tuple[ColumnElement[bool], dict[str, Any]] | None:
+        """Which rows are claimed next, and what is new in them: where a claim lapsed, its rows keep its name.
 
         Rows that were refused come after all others. None while another claim is held. The first row is
         locked: claims of a queue follow one another.
@@ -111,7 +112,7 @@ class Pending:
         claim, claimed_at = self.jobs.c.claim, self.jobs.c.reserved_at
         if connection.execute(self._first().with_for_update()).first() is None:
             return None
-        new_name = uuid.uuid4().hex
+        new_claim = {"claim": uuid.uuid4().hex, "singly": 0}
         claimed = self._first(claimed_at.is_not(None)).with_only_columns(
             cast(claimed_at, String), func.coalesce(lapsed, False), claim
         )
@@ -119,10 +120,10 @@ class Pending:
         if found is not None:
             moment, has_lapsed, name = found
             rows = and_(dialect.held(claimed_at, moment), claim == name)
-            return (rows, name or new_name) if has_lapsed else None
+            return (rows, {} if name else new_claim) if has_lapsed else None
         if self.has_untried(connection):
-            return and_(*self._untried()), new_name
-        return claimed_at.is_(None), new_name
+            return and_(*self._untried()), new_claim
+        return claimed_at.is_(None), new_claim
 
     def _first(self, *conditions: ColumnElement[bool]) -> Select[Any]:
         jobs = self.jobs

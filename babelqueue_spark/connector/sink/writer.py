@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.connector.message_log import MessageLog, message_log
 from babelqueue_spark.connector.options import Options
-from babelqueue_spark.connector.publishing import in_chunks, publish_parts
+from babelqueue_spark.connector.publishing import in_chunks, publish
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.connector.rows.payloads import check_payload_type
 from babelqueue_spark.connector.rows.reading import arrow_fields
@@ -149,10 +149,7 @@ def _send(
             messages, sends = with_traceparents(messages, queue, headers=binding.capabilities.headers)
             sending = spans.sending(sends)
         with sending:
-            for rows, published in publish_parts(binding, queue, messages, keys=keys, first_row=first_row):
-                if published:
-                    lines.write_all("published", messages.slice(rows.start, len(rows)), queue)
-                total += published
+            total += publish(binding, queue, messages, keys=keys, first_row=first_row, lines=lines)
     return total
 
 
