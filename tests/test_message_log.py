@@ -13,8 +13,12 @@ from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.redis import RedisBinding
 from babelqueue_spark.connector.message_log import MessageLog, message_log
 from babelqueue_spark.connector.options import read_options
-from babelqueue_spark.errors import OptionError
+from babelqueue_spark.errors import OptionError, RequestTimeoutError
+from babelqueue_spark.exchange import Outbox, Schedule, ask
+from babelqueue_spark.jobs import publish as publish_job
+from babelqueue_spark.worker.chosen import drop_chosen, names_of, redrive_chosen
 from tests.brokers import url_of
+from tests.exchange import outboxes, schedules
 from tests.streams import drain, envelope, publish
 from tests.worker.queues import lines
 
@@ -83,3 +87,66 @@ def test_nothing_is_written_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     MessageLog(None, "redis").write("taken", {}, b"")
     assert list(tmp_path.iterdir()) == []
+
+
+def logged(folder: Path) -> list[tuple[str, str, int]]:
+    """Event, queue and order of each line."""
+    return [
+        (line["event"], line["queue"], json.loads(line["body"])["data"]["order_id"]) for line in lines(folder)
+    ]
+
+
+def test_a_release_logs_what_it_publishes(tmp_path: Path) -> None:
+    schedule = Schedule(f"sqlite:///{tmp_path}/schedule.db")
+    schedules.store(schedule, range(2))
+    schedule.release(
+        {"url": f"sqlite:///{tmp_path}/q.db", "queue": "orders", "messageLog": str(tmp_path / "log")}
+    )
+    assert logged(tmp_path / "log") == [("published", "orders", 0), ("published", "orders", 1)]
+
+
+def test_a_relay_logs_what_it_publishes(tmp_path: Path) -> None:
+    outbox = Outbox(f"sqlite:///{tmp_path}/shop.db")
+    outboxes.store(outbox, range(2), ["orders"])
+    outbox.relay({"url": f"sqlite:///{tmp_path}/q.db", "messageLog": str(tmp_path / "log")})
+    assert logged(tmp_path / "log") == [("published", "orders", 0), ("published", "orders", 1)]
+
+
+def test_redriving_and_dropping_log_what_they_take_and_publish(tmp_path: Path) -> None:
+    url, letters = f"sqlite:///{tmp_path}/q.db", "orders.dlq"
+    options = {"url": url, "messageLog": str(tmp_path / "log")}
+    publish(url, letters, [envelope(1), envelope(2)])
+    with read_options({"url": url, "queue": letters}).binding() as binding:
+        first, second = (name for batch in binding.browse(letters) for name in names_of(batch))
+    assert len(redrive_chosen(options, letters, [first], to="orders").moves) == 1
+    assert drop_chosen(options, letters, [second]) == 1
+    assert sorted(logged(tmp_path / "log")) == [
+        ("published", "orders", 1),
+        ("taken", letters, 1),
+        ("taken", letters, 2),
+    ]
+
+
+def test_a_request_is_logged(tmp_path: Path) -> None:
+    options = {"url": f"sqlite:///{tmp_path}/q.db", "queue": "orders", "messageLog": str(tmp_path / "log")}
+    with pytest.raises(RequestTimeoutError):
+        ask(options, "urn:x", {"order_id": 7}, timeout=0)
+    assert logged(tmp_path / "log") == [("published", "orders", 7)]
+
+
+def test_the_publish_job_logs_lines(tmp_path: Path) -> None:
+    (tmp_path / "orders.jsonl").write_bytes(envelope(3) + b"\n")
+    log = f"messageLog={tmp_path / 'log'}"
+    url = f"sqlite:///{tmp_path}/q.db"
+    arguments = [
+        "--input",
+        str(tmp_path / "orders.jsonl"),
+        "--url",
+        url,
+        "--queue",
+        "orders",
+        "--option",
+        log,
+    ]
+    assert publish_job.main(arguments) == 0
+    assert logged(tmp_path / "log") == [("published", "orders", 3)]

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import Binding
 from babelqueue_spark.bindings.batches import HEADERS
+from babelqueue_spark.connector.message_log import MessageLog, message_log
 from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.connector.publishing import publish
 from babelqueue_spark.connector.rows.ids import IdSource
@@ -71,15 +72,18 @@ def ask(
     request_id = str(uuid.uuid4())
     if reply_queue in parsed.queue:
         raise OptionError("ask needs a reply_queue other than 'queue': it takes all messages from there")
-    with parsed.queue_binding() as binding:
+    with (
+        parsed.queue_binding() as binding,
+        message_log(parsed.message_log, f"asked-{request_id}", binding, parsed.catalog) as lines,
+    ):
         queue = reply_queue or _new_queue(binding, request_id)
         binding.check_queue(queue)
         if reply_queue is None:
             binding.make_temporary(queue, timeout + _LATE)
         request = _request(urn, data, request_id, queue, headers=binding.capabilities.headers)
         for target, messages in to_messages(request, 0, IdSource(request_id), parsed, binding).items():
-            publish(binding, target, messages)
-        for reply in _replies(binding, queue, deadline):
+            publish(binding, target, messages, lines=lines)
+        for reply in _replies(binding, queue, deadline, lines):
             if _answers(reply, request_id):
                 return _checked(reply, urn)
             logger.info("queue %s: ignored message %s, which answers another request", queue, reply.id)
@@ -115,7 +119,7 @@ def _request(
     )
 
 
-def _replies(binding: Binding, queue: str, deadline: float) -> Iterator[Message]:
+def _replies(binding: Binding, queue: str, deadline: float, lines: MessageLog) -> Iterator[Message]:
     """Take what comes to the queue until the time is over."""
     pause = _SHORTEST_PAUSE
     most = min(_CLAIMED_AT_ONCE, binding.capabilities.claim_batch)
@@ -124,6 +128,7 @@ def _replies(binding: Binding, queue: str, deadline: float) -> Iterator[Message]
         batch = binding.claim(queue, most, _CLAIMED_BYTES)
         if batch.num_rows:
             binding.acknowledge(queue, batch)
+            lines.write_all("taken", batch, queue)
             yield from _messages(queue, batch)
             pause = _SHORTEST_PAUSE
         if left <= 0:

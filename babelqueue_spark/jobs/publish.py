@@ -43,6 +43,7 @@ from babelqueue_spark import functions as bq
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.bindings.batches import outgoing
 from babelqueue_spark.connector import publishing
+from babelqueue_spark.connector.message_log import MessageLog, message_log
 from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.envelope import Reason, decode, validate
 from babelqueue_spark.errors import BabelQueueError
@@ -140,7 +141,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def publish_lines(given: argparse.Namespace, summary: Summary, progress: Callable[[int], object]) -> None:
     """Publish a file in its order, from this process; `progress(lines)` is called for each chunk."""
     options = write_options({"url": given.url, "queue": given.queue, **dict(given.option)})
-    with options.binding() as binding:
+    name = f"published-{uuid.uuid4().hex}"
+    with (
+        options.binding() as binding,
+        message_log(options.message_log, name, binding, options.catalog) as log,
+    ):
         size = min(_CHUNK, binding.capabilities.publish_batch)
         for first, lines in _chunks(given.input, given.start_line, given.end_line, size):
             bodies, reasons = completed(pa.array(lines, pa.binary()), given.queue)
@@ -153,7 +158,7 @@ def publish_lines(given: argparse.Namespace, summary: Summary, progress: Callabl
                 raise JobError(f"line {line}: {reason}; {published}; correct it, or use --skip-invalid")
             good = bodies.filter(pc.is_null(reasons))
             if not given.dry_run:
-                _publish(binding, given.queue, good, first, given.start_line)
+                _publish(binding, given.queue, good, log, first, given.start_line)
             summary.published.update(decode(good).column("job").to_pylist())
             progress(len(lines))
 
@@ -211,9 +216,11 @@ def _note(summary: Summary, first: int, reasons: pa.StringArray, refused: pa.Boo
     summary.samples += [(first + row, reasons[row].as_py()) for row in rows[:room]]
 
 
-def _publish(binding: BaseBinding, queue: str, bodies: pa.BinaryArray, first: int, start: int) -> None:
+def _publish(
+    binding: BaseBinding, queue: str, bodies: pa.BinaryArray, log: MessageLog, first: int, start: int
+) -> None:
     try:
-        publishing.publish(binding, queue, outgoing(len(bodies), body=bodies))
+        publishing.publish(binding, queue, outgoing(len(bodies), body=bodies), lines=log)
     except BabelQueueError as error:
         resume = f": resume with --start-line {first}" if first > start else ""
         raise JobError(f"{error}; some lines from {first} on may be published{resume}") from None

@@ -10,7 +10,7 @@ import pyarrow as pa
 from babelqueue_spark.bindings import Binding
 from babelqueue_spark.bindings.batches import names_by_content
 from babelqueue_spark.connector.options import read_options
-from babelqueue_spark.worker.moving import Claims, Plan, Redriven, Selection, move
+from babelqueue_spark.worker.moving import Claims, Plan, Redriven, Selection, move, moving_log
 
 
 def names_of(deliveries: pa.RecordBatch) -> list[str]:
@@ -57,11 +57,11 @@ def drop_chosen(options: Mapping[str, str], queue: str, chosen: Iterable[str]) -
     """
     given = read_options({**options, "queue": queue})
     dropped = 0
-    with given.queue_binding() as binding:
+    with given.queue_binding() as binding, moving_log(given, binding) as lines:
         selection = _Names(_there(binding, queue, chosen))
         if selection.is_done():
             return 0
-        with Claims(binding, queue) as claims:
+        with Claims(binding, queue, lines) as claims:
             for claim in claims:
                 dropped += claim.acknowledge(sorted(selection.rows(claim.deliveries, claim.deliveries)))
                 if selection.is_done():

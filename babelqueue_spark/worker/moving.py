@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+import uuid
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from babelqueue_spark.bindings import OUTGOING, Binding
 from babelqueue_spark.bindings.batches import HEADERS
+from babelqueue_spark.connector.message_log import MessageLog, message_log
 from babelqueue_spark.connector.options import Options
 from babelqueue_spark.connector.publishing import publish_parts
 from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows
@@ -85,25 +87,31 @@ def move(given: Options, plan: Plan) -> Redriven:
     if plan.to == plan.queue:
         raise OptionError(f"queue '{plan.queue}' cannot be redriven to itself: name another one")
     result = Redriven()
-    with given.queue_binding() as binding:
+    with given.queue_binding() as binding, moving_log(given, binding) as lines:
         if plan.bypass and not binding.capabilities.headers:
             raise OptionError(f"broker '{binding.name}' keeps no headers: redrive without bypass")
         if plan.selection.is_done():
             return result
         if plan.dry_run and binding.capabilities.browse != "none":
             for deliveries in binding.browse(plan.queue):
+                lines.write_all("browsed", deliveries, plan.queue)
                 _choose(deliveries, plan, binding, result)
                 if _is_done(plan, result):
                     break
             return result
-        with Claims(binding, plan.queue) as claims:
+        with Claims(binding, plan.queue, lines) as claims:
             for claim in claims:
                 chosen = _choose(claim.deliveries, plan, binding, result)
                 if not plan.dry_run:
-                    _move(claim, chosen, plan, binding)
+                    _move(claim, chosen, plan, binding, lines)
                 if _is_done(plan, result):
                     break
     return result
+
+
+def moving_log(given: Options, binding: Binding) -> AbstractContextManager[MessageLog]:
+    """Open the message log of messages that are taken out of a queue."""
+    return message_log(given.message_log, f"moved-{uuid.uuid4().hex}", binding, given.catalog)
 
 
 class Claims:
@@ -112,9 +120,10 @@ class Claims:
     The last batch goes back first, so that a queue which takes messages back at its head keeps its order.
     """
 
-    def __init__(self, binding: Binding, queue: str) -> None:
+    def __init__(self, binding: Binding, queue: str, lines: MessageLog) -> None:
         self._binding = binding
         self._queue = queue
+        self._lines = lines
         self._opened = ExitStack()
 
     def __enter__(self) -> Self:
@@ -125,7 +134,7 @@ class Claims:
 
     def __iter__(self) -> Iterator[Claim]:
         for deliveries in self._taken():
-            claim = Claim(self._binding, self._queue, deliveries)
+            claim = Claim(self._binding, self._queue, deliveries, self._lines)
             self._opened.callback(claim.release)
             yield claim
 
@@ -158,15 +167,18 @@ class Claim:
         deliveries: a `DELIVERIES` batch.
     """
 
-    def __init__(self, binding: Binding, queue: str, deliveries: pa.RecordBatch) -> None:
+    def __init__(self, binding: Binding, queue: str, deliveries: pa.RecordBatch, lines: MessageLog) -> None:
         self.deliveries = deliveries
         self._binding = binding
         self._queue = queue
+        self._lines = lines
         self._held = set(range(deliveries.num_rows))
 
     def acknowledge(self, rows: Sequence[int]) -> int:
         """Take rows out of the queue for ever; how many were still there."""
-        gone = self._binding.acknowledge(self._queue, self._take(rows))
+        taken = self._take(rows)
+        gone = self._binding.acknowledge(self._queue, taken)
+        self._lines.write_all("taken", taken, self._queue)
         self._held -= set(rows)
         return int(gone.true_count)
 
@@ -221,12 +233,12 @@ def _move_of(envelope: dict[str, Any], target: str) -> Move:
     return Move(meta.get("id"), envelope["trace_id"], envelope["job"], block.get("reason"), target)
 
 
-def _move(claim: Claim, chosen: Mapping[int, str], plan: Plan, binding: Binding) -> None:
+def _move(claim: Claim, chosen: Mapping[int, str], plan: Plan, binding: Binding, lines: MessageLog) -> None:
     """Publish, then acknowledge, chunk after chunk."""
     for target in dict.fromkeys(chosen.values()):
         rows = [row for row, its in chosen.items() if its == target]
         messages = _outgoing(claim.deliveries.take(pa.array(rows)), plan, binding)
-        for part, _ in publish_parts(binding, target, messages):
+        for part, _ in publish_parts(binding, target, messages, lines=lines):
             claim.acknowledge(rows[part.start : part.stop])
 
 
