@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from babelqueue_spark.connector.options import write_options
@@ -25,6 +25,8 @@ UNROUTED = "unrouted"
 """The original queue of dead letters that no route matches, where the options name no queue."""
 NO_ROUTE = "no_route"
 _QUEUE = "_exchange_queue"
+_OF_A_READ = {"error", "delivery"}
+"""Columns that say that rows were read: their `queue` is where they came from."""
 Transaction = tuple[str, int]
 """Name and number that a repeat of the same write has again, as the options `txnAppId` and `txnVersion`."""
 
@@ -68,27 +70,34 @@ class Exchange:
     def send(self, frame: DataFrame) -> DataFrame:
         """Fill the column `queue` by the best route: an exact URN, else the longest pattern.
 
-        A queue that a row names stays; null where no route matches.
+        A queue that a row names stays; null where no route matches. Rows that were read (a column `error` or
+        `delivery`) name none. Where they have an `error`, they keep the queue that they came from.
         """
-        return frame.withColumn(
-            "queue", F.coalesce(text_of(frame, "queue"), self._routes.best(job_of(frame)))
-        )
+        kept = text_of(frame, "queue")
+        if _OF_A_READ & {*frame.columns}:
+            kept = F.when(_is_invalid(frame), kept)
+        return frame.withColumn("queue", F.coalesce(kept, self._routes.best(job_of(frame))))
 
     def publish(self, frame: DataFrame) -> DataFrame:
         """Make a row for each queue with a route that matches; `write` gives them one id and one trace.
 
-        A row that matches none stays one row, whose queue is null. Only `write` takes what this returns.
+        A row that matches none stays one row, whose queue is null, and one with an `error` stays one row with
+        its queue. Only `write` takes what this returns.
         """
-        queues = F.explode_outer(self._routes.all(job_of(frame)))
+        queues = F.when(_is_invalid(frame), F.array(text_of(frame, "queue"))).otherwise(
+            self._routes.all(job_of(frame))
+        )
         return (
             with_source(frame)
-            .select("*", queues.alias(_QUEUE))
+            .select("*", F.explode_outer(queues).alias(_QUEUE))
             .drop("queue")
             .withColumnRenamed(_QUEUE, "queue")
         )
 
     def write(self, frame: DataFrame, txn: Transaction | None = None) -> Written:
         """Run the stages and publish each row to its `queue`; dead letters for what is invalid or has none.
+
+        A row that was read with an `error` passes no stage: it is a dead letter with its body.
 
         A queue that fails does not stop the others. Rows are computed once, and kept by Spark until all are
         written.
@@ -145,9 +154,15 @@ class Exchange:
     def _dead_letters(self, rows: DataFrame) -> DataFrame:
         block = F.struct(
             F.col(REASON).alias("reason"),
+            text_of(rows, "violation").alias("error"),
             F.coalesce(F.col("queue"), F.lit(self._origin)).alias("original_queue"),
         )
         return rows.where(F.col(REASON).isNotNull()).withColumn("dead_letter", block).drop(REASON)
+
+
+def _is_invalid(frame: DataFrame) -> Column:
+    """Return whether a row was read with an error."""
+    return text_of(frame, "error").isNotNull()
 
 
 def _judged(rows: DataFrame) -> DataFrame:

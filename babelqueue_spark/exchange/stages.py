@@ -23,13 +23,14 @@ _KEPT = (_ROW, _JOB, _TRACE, _REASON, SOURCE)
 class Stages:
     """Functions from DataFrame to DataFrame by URN pattern; each gets the rows whose URN matches.
 
-    Where several patterns match, all run, in the order in which they are given. A function keeps all rows,
-    and the columns that it does not know: it adds, replaces and drops columns by name.
+    Where several patterns match, all run, in the order in which they are given, until a message has a reason.
+    A function keeps all rows, and the columns that it does not know: it adds, replaces and drops columns by
+    name.
 
     Args:
         bind: sets what the environment knows, and clears what a client may not set: `clears`.
-        validate: adds a column `reason`, null where the message is valid; the first reason counts. Messages
-            with a reason become dead letters.
+        validate: adds a column `reason`, null where the message is valid. Messages with a reason become dead
+            letters.
         enrich: completes valid messages.
     """
 
@@ -41,7 +42,12 @@ class Stages:
     def marked(frame: DataFrame) -> DataFrame:
         """Return the rows with columns of ours, by which `check` knows them again."""
         empty = F.lit(None).cast("string")
-        marks = {_JOB: job_of(frame), _ROW: F.monotonically_increasing_id(), _REASON: empty, _TRACE: empty}
+        marks = {
+            _JOB: job_of(frame),
+            _ROW: F.monotonically_increasing_id(),
+            _REASON: text_of(frame, "error"),
+            _TRACE: empty,
+        }
         return frame.withColumns(marks if SOURCE in frame.columns else {**marks, SOURCE: empty})
 
     def run(self, marked: DataFrame, seed: str) -> DataFrame:
@@ -57,7 +63,7 @@ class Stages:
         for pattern, stage in self.validate.items():
             marked = _through(marked, pattern, _validating(stage, pattern), "validate")
         for pattern, stage in self.enrich.items():
-            marked = _through(marked, pattern, stage, "enrich", valid=True)
+            marked = _through(marked, pattern, stage, "enrich")
         return marked
 
     @staticmethod
@@ -102,17 +108,14 @@ def _validating(stage: Stage, pattern: str) -> Stage:
         found = _returned(stage, frame, pattern, "validate")
         if REASON not in found.columns:
             raise OptionError(f"the validate stage of '{pattern}' returns no column '{REASON}': add it")
-        first = F.coalesce(F.col(_REASON), F.col(REASON).cast("string"))
-        return found.withColumn(_REASON, first).drop(REASON)
+        return found.withColumn(_REASON, F.col(REASON).cast("string")).drop(REASON)
 
     return run
 
 
-def _through(frame: DataFrame, pattern: str, stage: Stage, name: str, *, valid: bool = False) -> DataFrame:
-    """Return the rows with those that match behind the stage."""
-    wanted = matching(F.col(_JOB), pattern)
-    if valid:
-        wanted = wanted & F.col(_REASON).isNull()
+def _through(frame: DataFrame, pattern: str, stage: Stage, name: str) -> DataFrame:
+    """Return the rows, with those that match and have no reason yet behind the stage."""
+    wanted = matching(F.col(_JOB), pattern) & F.col(_REASON).isNull()
     own = frame.where(wanted)
     found = _returned(stage, own, pattern, name)
     missing = [column for column in _KEPT if column not in found.columns]

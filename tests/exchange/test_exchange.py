@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from sqlalchemy import create_engine
 
 from babelqueue_spark.errors import BabelQueueError, OptionError, QueuesFailedError
-from babelqueue_spark.exchange import Exchange, Stages, Written, clears
+from babelqueue_spark.exchange import Exchange, Stages, Written, clears, derives
 from tests.exchange.schedules import messages, numbers_in
-from tests.streams import backlog
+from tests.streams import backlog, envelope, publish, run, stream
 
 CREATED, EXPIRED, MAIL = "urn:babel:orders:created", "urn:babel:orders:expired", "urn:babel:mail:sent"
 ROUTES = [("urn:babel:*", "rest"), ("urn:babel:orders:*", "orders"), (CREATED, "created")]
@@ -108,6 +110,30 @@ def test_a_queue_that_fails_does_not_stop_the_others_and_a_repeat_publishes_it(s
     assert [numbers_in(url, queue) for queue in ("created", "orders", "rest")] == [[0], [0], [0]]
 
 
+@pytest.mark.parametrize("way", ["send", "publish"])
+def test_rows_that_were_read_go_by_their_routes_and_invalid_ones_become_dead_letters(
+    spark: Any, url: str, tmp_path: Path, way: str
+) -> None:
+    invalid = [b"no \xff envelope", envelope(2, data=[])]
+    publish(
+        url, "inbox", [envelope(0), invalid[0], envelope(1, job=EXPIRED), invalid[1], envelope(3, job="x")]
+    )
+    router = exchange(url, Stages(bind={"*": derives()}))
+    written: list[Written] = []
+    run(
+        stream(spark, url, "inbox", tmp_path),
+        tmp_path,
+        lambda rows, batch: written.append(router.write(getattr(router, way)(rows), ("inbox", batch))),
+    )
+    sent = {"created": 1, "orders": 1} if way == "send" else {"created": 1, "orders": 2, "rest": 2}
+    assert written == [Written(sent, {"poison": 2, "no_route": 1})]
+    assert backlog(url, "inbox") == 0
+    assert [letter["data"] for letter in messages(url, "unrouted.dlq")] == [{"order_id": 3}]
+    raw, refused = messages(url, "inbox.dlq")
+    assert base64.b64decode(raw["raw"]) == invalid[0]
+    assert {**refused, "dead_letter": None} == {**json.loads(invalid[1]), "dead_letter": None}
+
+
 def add(**columns: str) -> Any:
     expressions: Mapping[str, Any] = columns
     return lambda frame: frame.withColumns({name: F.expr(text) for name, text in expressions.items()})
@@ -151,6 +177,13 @@ def test_a_stage_sees_what_those_before_it_made(spark: Any, url: str) -> None:
     assert router.write(router.send(events(spark, CREATED))) == Written({"created": 1}, {})
     [created] = messages(url, "created")
     assert [*created["data"]] == ["order_id", "a", "b", "c", "d"]
+
+
+def test_a_refused_message_passes_no_other_stage(spark: Any, url: str) -> None:
+    refuses, changes = add(reason="'first'"), add(reason="'second'", data="'{}'")
+    router = exchange(url, Stages(validate={CREATED: refuses, "*": changes}))
+    assert router.write(router.send(events(spark, CREATED))).dead_letters == {"first": 1}
+    assert messages(url, "created.dlq")[0]["data"] == {"order_id": 0}
 
 
 def test_copies_share_id_and_trace_though_bind_clears_them(spark: Any, url: str) -> None:
