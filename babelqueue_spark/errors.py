@@ -199,7 +199,7 @@ class EventStoreError(BabelQueueError):
 
 
 class EventConflictError(EventStoreError):
-    """A stream does not end with the event that a writer expected."""
+    """A stream has got another event than a writer expected, or has one with the same id."""
 
     condition = "BABELQUEUE_EVENT_CONFLICT"
 

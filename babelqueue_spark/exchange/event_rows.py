@@ -8,17 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from babelqueue_spark.connector.rows.bodies import blocks_of, bodies, column_of
 from babelqueue_spark.connector.rows.ids import IdSource
-from babelqueue_spark.envelope import decode
+from babelqueue_spark.envelope import META_TYPE, decode
 from babelqueue_spark.envelope.columns import TIMESTAMP
-from babelqueue_spark.errors import BabelQueueError
+from babelqueue_spark.errors import BabelQueueError, OptionError
 from babelqueue_spark.exchange.event_table import SCHEMA, EventTable
+from babelqueue_spark.exchange.given import extra_of, json_of
 from babelqueue_spark.exchange.stream_ids import StreamId
 
 FILES = "path STRING, size BIGINT, events BIGINT, stats STRING"
@@ -27,6 +27,8 @@ STREAM = "_stream"
 _FILES_ARROW = pa.schema(
     [("path", pa.string()), ("size", pa.int64()), ("events", pa.int64()), ("stats", pa.string())]
 )
+_KEYS = dict.fromkeys(("job", "data", "trace_id", "meta", "id", "occurred_at")).keys()
+_META = pa.struct([META_TYPE.field("id"), ("created_at", TIMESTAMP), META_TYPE.field("extra")])
 _MICROSECOND = timedelta(microseconds=1)
 _LATEST = pa.scalar(datetime(9999, 1, 1, tzinfo=UTC), TIMESTAMP)
 """Behind it there is no later time for what comes next."""
@@ -76,20 +78,44 @@ def _no_event(row: int, its_body_has: str) -> BabelQueueError:
 
 
 def events_of(stream: StreamId, events: Sequence[Mapping[str, Any]], last: datetime | None) -> pa.Table:
-    """Events as they are stored: now, in their order, and later than the last one."""
-    texts = [_text(event.get("data")) for event in events]
+    """Events as they are stored, at the time that they name, else now and later than those before.
+
+    Raises:
+        OptionError: an event has a key that is unknown, or data or meta that JSON cannot carry.
+    """
+    for number, event in enumerate(events):
+        _check(event, f"event {number}")
     columns = {
         "job": pa.array([event.get("job") for event in events], pa.string()),
-        "data": pa.array(texts, pa.string()),
+        "data": pa.array(
+            [json_of(event.get("data"), f"event {number}") for number, event in enumerate(events)],
+            pa.string(),
+        ),
         "trace_id": pa.array([event.get("trace_id") for event in events], pa.string()),
+        "meta": pa.array([_meta(event, f"event {number}") for number, event in enumerate(events)], _META),
         STREAM: pa.repeat(str(stream), len(events)),
     }
     rows = _stored(pa.RecordBatch.from_pydict(columns), 0, IdSource(uuid.uuid4().hex))
+    return rows.set_column(1, SCHEMA.field("occurred_at"), pa.array(_times(events, last), TIMESTAMP))
+
+
+def _check(event: Mapping[str, Any], what: str) -> None:
+    unknown = ", ".join(map(str, event.keys() - _KEYS))
+    if unknown:
+        raise OptionError(f"{what} has {unknown}, but takes {', '.join(_KEYS)}")
+    at = event.get("occurred_at")
+    if at is not None and (not isinstance(at, datetime) or at.tzinfo is None):
+        raise OptionError(f"{what} has the occurred_at {at!r}, but takes a datetime with a time zone")
+
+
+def _meta(event: Mapping[str, Any], what: str) -> dict[str, Any]:
+    extra = extra_of(event.get("meta"), what)
+    return {"id": event.get("id"), "created_at": event.get("occurred_at"), "extra": extra}
+
+
+def _times(events: Sequence[Mapping[str, Any]], last: datetime | None) -> Iterator[datetime]:
     now = datetime.fromtimestamp(time.time(), UTC)
-    first = now if last is None else max(now, last + _MICROSECOND)
-    times = pa.array([first + number * _MICROSECOND for number in range(len(events))], TIMESTAMP)
-    return rows.set_column(1, SCHEMA.field("occurred_at"), times)
-
-
-def _text(data: Any) -> str:
-    return data if isinstance(data, str) else msgspec.json.encode(data).decode()
+    for event in events:
+        at = event.get("occurred_at") or (now if last is None else max(now, last + _MICROSECOND))
+        last = at if last is None else max(at, last)
+        yield at

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from babelqueue_spark.envelope.columns import TIMESTAMP
-from babelqueue_spark.errors import EventConflictError, EventStoreError
+from babelqueue_spark.errors import EventConflictError, EventStoreError, OptionError
 from babelqueue_spark.exchange.event_rows import FILES, STREAM, events_of, write_rows
 from babelqueue_spark.exchange.event_table import COLUMNS, SCHEMA, EventFile, EventTable, files_with
 from babelqueue_spark.exchange.following import EventDataSource
@@ -47,11 +47,13 @@ class Slice:
         stream: which.
         events: in the order that was asked for; columns `stream`, `occurred_at`, `event_id`, `job`, `body`.
         has_more: whether the stream has more behind them, in that order.
+        version: of the table that was read.
     """
 
     stream: StreamId
     events: pa.Table
     has_more: bool
+    version: int
 
     @property
     def cursor(self) -> Cursor | None:
@@ -142,40 +144,37 @@ class EventStore:
         self,
         stream: StreamId | str,
         events: Sequence[Mapping[str, Any]],
-        expected: str | None = None,
+        expected: Slice | str | None = None,
     ) -> list[str]:
         """Append events from this process; returns their ids.
 
-        Their times are later than those of all events in the stream.
+        Their times are later than those of all events in the stream, unless they name one.
 
         Args:
             stream: of all of them.
-            events: of each `job` and `data` (an object, or its JSON text), and if need be `trace_id`.
-            expected: the id of the event that the stream ends with; empty where it must have none; None
-                where that does not matter. Of several writers that expect the same one succeeds.
+            events: of each `job` and `data` (an object, or its JSON text), and if need be `trace_id`, `meta`
+                (keys that the envelope does not set), `id`, `occurred_at` (a datetime with a time zone).
+            expected: a slice to which nothing was added since it was read; or the id of the event that was
+                added last, empty where the stream must have none; None where that does not matter. Of several
+                writers that expect the same one succeeds.
 
         Raises:
-            EventConflictError: the stream ends with another event.
+            EventConflictError: another event was added, or the stream has one of these ids.
             EventStoreError: the table cannot be written.
+            OptionError: an event has a key that is unknown, or a value that JSON cannot carry.
         """
         stream = _parsed(stream)
         if not events:
             return []
         for _ in range(_ATTEMPTS):
             table = self._table.opened()
+            self._check_expected(table, stream, expected)
+            self._check_new(table, stream, [event["id"] for event in events if event.get("id")])
             last = self._slice(table, stream, since=None, count=1, forward=False).cursor
-            if expected is not None and expected != (last.event_id if last else ""):
-                ends = f"with {last.event_id}" if last else "before its first event"
-                raise EventConflictError(
-                    f"stream {stream} of {self._table.location} ends {ends}, not "
-                    f"{'with ' + expected if expected else 'before its first event'}: read what is new, and "
-                    "decide again"
-                )
             rows = events_of(stream, events, last.occurred_at if last else None)
-            ids: list[str] = rows["event_id"].to_pylist()
             file = self._table.write(rows)
-            if self._table.commit_at(table, [file]) or self.get(stream, ids[0]) is not None:
-                return ids
+            if self._table.commit_at(table, [file]) or self._has(stream, rows.slice(0, 1)):
+                return rows["event_id"].to_pylist()  # type: ignore[no-any-return]
         raise EventStoreError(
             f"event store {self._table.location}: {_ATTEMPTS} attempts met other writers: append, or put less"
         )
@@ -201,10 +200,7 @@ class EventStore:
 
     def get(self, stream: StreamId | str, event_id: str) -> dict[str, Any] | None:
         """Return an event of a stream as a dict of the columns of a slice; None without such an event."""
-        stream = str(_parsed(stream))
-        wanted = (pc.field("stream") == stream) & (pc.field("event_id") == event_id)
-        found = self._table.first(self._table.opened(), stream, (None, None), wanted, 1)
-        return found.to_pylist()[0] if len(found) else None
+        return self._get(self._table.opened(), _parsed(stream), event_id)
 
     def delete(self, stream: StreamId | str, event_id: str) -> bool:
         """Delete an event of a stream; whether it had one. Older versions of the table keep it."""
@@ -332,7 +328,47 @@ class EventStore:
             wanted &= _behind(since, forward=forward)
         bounds = (at, None) if forward else (None, at)
         found = self._table.first(table, str(stream), bounds, wanted, count + 1, forward=forward)
-        return Slice(stream, found.slice(0, count), has_more=len(found) > count)
+        return Slice(stream, found.slice(0, count), has_more=len(found) > count, version=table.version())
+
+    def _get(self, table: Any, stream: StreamId, event_id: str) -> dict[str, Any] | None:
+        wanted = (pc.field("stream") == str(stream)) & (pc.field("event_id") == event_id)
+        found = self._table.first(table, str(stream), (None, None), wanted, 1)
+        return found.to_pylist()[0] if len(found) else None
+
+    def _has(self, stream: StreamId, event: pa.Table) -> bool:
+        """Return whether this event is there, and not another with its id."""
+        [expected] = event.to_pylist()
+        found = self.get(stream, expected["event_id"])
+        return found is not None and found["body"] == expected["body"]
+
+    def _check_new(self, table: Any, stream: StreamId, ids: Sequence[str]) -> None:
+        for event_id in ids:
+            if self._get(table, stream, event_id) is not None:
+                raise EventConflictError(
+                    f"stream {stream} of {self._table.location} has an event {event_id}: give another one "
+                    "another id"
+                )
+
+    def _check_expected(self, table: Any, stream: StreamId, expected: Slice | str | None) -> None:
+        """Raise `EventConflictError` where an event was added that was not expected."""
+        if expected is None:
+            return
+        if isinstance(expected, Slice):
+            known, added = "", self._added_since(table, stream, expected)
+        else:
+            known, added = expected, self._table.added_last(table, str(stream))
+        found = added["event_id"][-1].as_py() if len(added) else ""
+        if found != known:
+            raise EventConflictError(
+                f"stream {stream} of {self._table.location}: the event that was added last is "
+                f"{found or 'none'}, which was not expected: read it, decide again, and expect that slice"
+            )
+
+    def _added_since(self, table: Any, stream: StreamId, seen: Slice) -> pa.Table:
+        if seen.stream != stream:
+            raise OptionError(f"expected is a slice of {seen.stream}: read one of {stream}")
+        added = pa.Table.from_batches(self._table.added(seen.version + 1, table.version()), SCHEMA)
+        return added.filter(pc.field("stream") == str(stream))
 
 
 def _parsed(stream: StreamId | str) -> StreamId:

@@ -45,6 +45,7 @@ _OF_FILES = {
     "path": "path",
     "size_bytes": "size",
     "num_records": "events",
+    "modification_time": "added",
     "min.stream": "first_stream",
     "max.stream": "last_stream",
     "min.occurred_at": "low",
@@ -230,6 +231,17 @@ class EventTable:
             found = pa.concat_tables([found, events]).sort_by(order).slice(0, count)
         return found
 
+    def added_last(self, table: DeltaTable, stream: str) -> pa.Table:
+        """The events of a stream that were added by the last commit which added any, in their order."""
+        files = files_with(table, stream, (None, None)).sort_by([("added", "descending")])
+        found, moment = SCHEMA.empty_table(), None
+        for path, added in zip(files["path"].to_pylist(), files["added"].to_pylist(), strict=True):
+            if len(found) and added != moment:
+                break
+            [events] = self.read([path], pc.field("stream") == stream)
+            found, moment = pa.concat_tables([found, events]), added
+        return found.sort_by(ORDER)
+
     def streams(self, path: str) -> pa.ChunkedArray:
         """Return the stream of each event in a file."""
         with self.explained():
@@ -276,8 +288,9 @@ class EventTable:
 
 
 def _commit(table: DeltaTable, files: Iterable[EventFile], properties: CommitProperties) -> None:
-    """Make files part of a table that was opened."""
-    now = int(time.time() * 1000)
+    """Make files part of a table that was opened, with a later time than those that are there."""
+    there = pa.table(table.get_add_actions())["modification_time"]
+    now = max(int(time.time() * 1000), (pc.max(there).cast(pa.int64()).as_py() or 0) + 1)
     actions: list[Any] = [
         AddAction(file.path, file.size, {}, modification_time=now, data_change=True, stats=file.stats)
         for file in files
@@ -291,8 +304,9 @@ def files_with(table: DeltaTable, stream: str | None, bounds: tuple[Any, Any]) -
     """Return the files that may hold events of a stream (None = any) between two times (None = no bound).
 
     Returns:
-        `path`, `size` in bytes, `events`, and of what the file holds the first and the last stream
-        (`first_stream`, `last_stream`) and time (`low`, `high`); null where the table does not say.
+        `path`, `size` in bytes, `events`, `added` (later files have later times), and of what the file holds
+        the first and the last stream (`first_stream`, `last_stream`) and time (`low`, `high`); null where the
+        table does not say.
     """
     found = pa.table(table.get_add_actions(flatten=True))
     found = found.select([*_OF_FILES]).rename_columns([*_OF_FILES.values()])

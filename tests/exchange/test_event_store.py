@@ -96,8 +96,69 @@ class TestPutting:
 
     def test_a_stream_that_must_be_empty(self, store: EventStore) -> None:
         store.put(STREAM, [{"job": CREATED, "data": {"n": 0}}])
-        with pytest.raises(EventConflictError, match=r"ends with .*, not before its first event"):
+        with pytest.raises(EventConflictError, match=r"the event that was added last is .*, which was not"):
             store.put(STREAM, [{"job": CREATED, "data": {"n": 1}}], expected="")
+
+    def test_an_older_event_that_was_appended_meanwhile_is_a_conflict(
+        self, spark: Any, store: EventStore
+    ) -> None:
+        [last] = store.put(STREAM, [{"job": CREATED, "data": {"n": 1}}])
+        page = store.slice(STREAM)
+        older = F.struct(F.lit(datetime(2026, 1, 2, tzinfo=UTC)).alias("created_at"))
+        store.append(numbered(spark, 1).withColumn("meta", older), STREAM)
+        store.append(numbered(spark, 1), "acme:article:2")
+        for expected in (last, page):
+            with pytest.raises(EventConflictError, match="expect that slice"):
+                store.put(STREAM, [{"job": CREATED, "data": {"n": 2}}], expected=expected)
+        assert numbers(store) == [0, 1]
+        [last] = store.put(STREAM, [{"job": CREATED, "data": {"n": 2}}], expected=store.slice(STREAM))
+        store.put(STREAM, [{"job": CREATED, "data": {"n": 3}}], expected=last)
+        assert numbers(store) == [0, 1, 2, 3]
+        with pytest.raises(OptionError, match="read one of acme:article:2"):
+            store.put("acme:article:2", [{"job": CREATED, "data": {}}], expected=page)
+
+    def test_files_that_were_rewritten_are_no_conflict(self, store: EventStore, tmp_path: Path) -> None:
+        for n in range(3):
+            [last] = store.put(STREAM, [{"job": CREATED, "data": {"n": n}}])
+        DeltaTable(str(tmp_path / "events")).optimize.compact()
+        store.put(STREAM, [{"job": CREATED, "data": {"n": 3}}], expected=last)
+        page = store.slice(STREAM, count=1)
+        DeltaTable(str(tmp_path / "events")).optimize.compact()
+        store.put(STREAM, [{"job": CREATED, "data": {"n": 4}}], expected=page)
+        assert numbers(store) == [0, 1, 2, 3, 4]
+
+    def test_an_event_keeps_the_id_time_and_meta_that_are_given(self, store: EventStore) -> None:
+        at = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+        given = {"id": "mine", "occurred_at": at, "meta": {"causation_id": "c", "tenant": {"name": "é"}}}
+        ids = store.put(
+            STREAM, [{"job": CREATED, "data": {"n": 1}, **given}, {"job": CREATED, "data": {"n": 2}}]
+        )
+        assert ids[0] == "mine"
+        first, second = store.slice(STREAM).events.to_pylist()
+        assert (first["event_id"], first["occurred_at"]) == ("mine", at)
+        assert second["occurred_at"] > at
+        meta = json.loads(first["body"])["meta"]
+        assert (meta["id"], meta["created_at"]) == ("mine", int(at.timestamp() * 1000))
+        assert (meta["causation_id"], meta["tenant"]) == ("c", {"name": "é"})
+        with pytest.raises(EventConflictError, match="has an event mine: give another one another id"):
+            store.put(STREAM, [{"job": CREATED, "data": {}, "id": "mine"}])
+
+    @pytest.mark.parametrize(
+        ("given", "text"),
+        [
+            ({"trace": "t"}, "event 0 has trace, but takes job, data, trace_id, meta, id, occurred_at"),
+            ({"data": {"n": float("nan")}}, "the data of event 0 cannot be JSON"),
+            ({"meta": {"score": float("inf")}}, "meta.score of event 0 cannot be JSON"),
+            ({"meta": {"id": "i"}}, "the meta of event 0 has id, which the envelope sets"),
+            ({"occurred_at": datetime(2026, 1, 2)}, "takes a datetime with a time zone"),
+        ],
+    )
+    def test_what_an_event_cannot_hold_is_refused(
+        self, store: EventStore, given: dict[str, Any], text: str
+    ) -> None:
+        with pytest.raises(OptionError, match=re.escape(text)):
+            store.put(STREAM, [{"job": CREATED, "data": {}, **given}])
+        assert store.slice(STREAM).cursor is None
 
     def test_what_is_not_a_stream(self, store: EventStore) -> None:
         with pytest.raises(OptionError, match="is not a stream"):

@@ -1,0 +1,49 @@
+"""Data and meta that a program gives for one message, as columns of a write have them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from babelqueue_spark.envelope.strict import is_extra
+from babelqueue_spark.errors import OptionError
+
+
+def json_of(data: Any, what: str) -> str:
+    """Data as compact JSON; text is JSON already.
+
+    Raises:
+        OptionError: JSON cannot carry it; names `what`.
+    """
+    return data if isinstance(data, str) else _compact(data, f"the data of {what}")
+
+
+def extra_of(meta: Mapping[str, Any] | None, what: str) -> list[tuple[str, str]]:
+    """Keys of `meta` with their values as JSON, as in the column `meta.extra`.
+
+    Raises:
+        OptionError: a key is one of the envelope's own, or JSON cannot carry its value; names `what`.
+    """
+    given = meta or {}
+    own = ", ".join(key for key in given if not is_extra(key))
+    if own:
+        raise OptionError(f"the meta of {what} has {own}, which the envelope sets: remove it")
+    return [(key, _compact(value, f"meta.{key} of {what}")) for key, value in given.items()]
+
+
+def _compact(value: Any, what: str) -> str:
+    try:
+        text = json.dumps(
+            value,
+            ensure_ascii=False,
+            allow_nan=False,
+            separators=(",", ":"),
+            default=msgspec.to_builtins,
+        )
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise OptionError(f"{what} cannot be JSON ({error}): use JSON's types") from None
+    return text
