@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 import uuid
@@ -21,6 +20,7 @@ from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.connector.rows.writing import to_messages
 from babelqueue_spark.envelope import META_TYPE, decode
 from babelqueue_spark.errors import OptionError, RequestFailedError, RequestTimeoutError
+from babelqueue_spark.exchange.given import extra_of, json_of
 from babelqueue_spark.worker.messages import (
     CAUSATION_META,
     CORRELATION_HEADER,
@@ -46,6 +46,9 @@ def ask(
     *,
     timeout: float = 30.0,
     reply_queue: str | None = None,
+    trace_id: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    meta: Mapping[str, Any] | None = None,
 ) -> Message:
     """Publish a request and wait for its reply, on the driver; a `worker.responder` answers it.
 
@@ -58,11 +61,16 @@ def ask(
         timeout: seconds to wait.
         reply_queue: where this call alone reads replies; by default a new one. Name one on brokers whose
             queues have to be there, such as SQS.
+        trace_id: that of the message which the request follows from; by default a new one.
+        headers: that go along, on brokers that keep headers.
+        meta: further keys of `meta`, such as `causation_id`.
 
     Raises:
         RequestFailedError: the responder raised.
         RequestTimeoutError: no reply came in time.
-        OptionError: an option is invalid, or nothing can be taken out of the broker (Kafka).
+        OptionError: an option, `data` or `meta` is invalid, or nothing can be taken out of the broker
+            (Kafka).
+        BabelQueueError: the broker keeps no headers.
     """
     given = {name: str(value) for name, value in options.items()}
     parsed = write_options(given)
@@ -80,13 +88,20 @@ def ask(
         binding.check_queue(queue)
         if reply_queue is None:
             binding.make_temporary(queue, timeout + _LATE)
-        request = _request(urn, data, request_id, queue, headers=binding.capabilities.headers)
+        request = pa.RecordBatch.from_pydict(
+            {
+                "job": pa.array([urn], pa.string()),
+                "data": pa.array([json_of(dict(data), f"'{urn}'")], pa.string()),
+                "trace_id": pa.array([trace_id], pa.string()),
+                **_addressed(binding, urn, request_id, queue, headers or {}, meta or {}),
+            }
+        )
         for target, messages in to_messages(request, 0, IdSource(request_id), parsed, binding).items():
             publish(binding, target, messages, lines=lines)
         for reply in _replies(binding, queue, deadline, lines):
             if _answers(reply, request_id):
                 return _checked(reply, urn)
-            logger.info("queue %s: ignored message %s, which answers another request", queue, reply.id)
+            logger.info("queue %s: ignored message %r, which answers another request", queue, reply.id)
     raise RequestTimeoutError(
         f"{binding.title}: no reply to '{urn}' came within {timeout:g} s: is a responder at queue "
         f"'{parsed.queue[0]}'? The request may still be handled"
@@ -103,20 +118,24 @@ def _new_queue(binding: Binding, request_id: str) -> str:
     return name
 
 
-def _request(
-    urn: str, data: Mapping[str, Any], request_id: str, reply_queue: str, *, headers: bool
-) -> pa.RecordBatch:
-    """Return the row of a write. Its `meta` names the reply queue only where there are no headers."""
-    extra = [] if headers else [(REPLY_TO_META, json.dumps(reply_queue))]
-    meta = pa.struct([META_TYPE.field("id"), META_TYPE.field("extra")])
-    return pa.RecordBatch.from_pydict(
-        {
-            "job": pa.array([urn], pa.string()),
-            "data": pa.array([json.dumps(data, ensure_ascii=False, allow_nan=False)], pa.string()),
-            "meta": pa.array([{"id": request_id, "extra": extra}], meta),
-            "headers": pa.array([[(REPLY_TO_HEADER, reply_queue)] if headers else None], HEADERS),
-        }
-    )
+def _addressed(
+    binding: Binding,
+    urn: str,
+    request_id: str,
+    reply_queue: str,
+    headers: Mapping[str, str],
+    meta: Mapping[str, Any],
+) -> dict[str, pa.Array]:
+    """The columns that name the reply queue. `meta`, which is not for routing, does only without headers."""
+    if binding.capabilities.headers:
+        headers = {**headers, REPLY_TO_HEADER: reply_queue}
+    else:
+        meta = {**meta, REPLY_TO_META: reply_queue}
+    kind = pa.struct([META_TYPE.field("id"), META_TYPE.field("extra")])
+    return {
+        "meta": pa.array([{"id": request_id, "extra": extra_of(meta, f"'{urn}'")}], kind),
+        "headers": pa.array([[*headers.items()] or None], HEADERS),
+    }
 
 
 def _replies(binding: Binding, queue: str, deadline: float, lines: MessageLog) -> Iterator[Message]:

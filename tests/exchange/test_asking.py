@@ -16,7 +16,7 @@ from babelqueue.codec import EnvelopeCodec
 
 from babelqueue_spark.bindings import OUTGOING
 from babelqueue_spark.connector.options import read_options
-from babelqueue_spark.errors import OptionError, RequestFailedError, RequestTimeoutError
+from babelqueue_spark.errors import BabelQueueError, OptionError, RequestFailedError, RequestTimeoutError
 from babelqueue_spark.exchange import ask
 from babelqueue_spark.testing import eventually
 from babelqueue_spark.worker import Message, Reject, Retry, Worker
@@ -156,6 +156,50 @@ def test_the_reply_queue_is_named_in_a_header_where_the_broker_keeps_headers(
     [body] = batch.column("body").to_pylist()
     assert dict(headers or ()) == ({"reply-to": "here"} if place == "header" else {})
     assert json.loads(body)["meta"].get("reply_to") == ("here" if place == "meta" else None)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(("broker", "headers"), [("sqlite", {}), ("redis", {"traceparent": "00-a-b-01"})])
+def test_a_request_follows_from_another_message(
+    broker: str, headers: dict[str, str], request: pytest.FixtureRequest, queue: str, tmp_path: Path
+) -> None:
+    url = url_of(broker, request, tmp_path)
+    meta = {"causation_id": "c", "tenant": {"name": "é"}}
+    given = {"trace_id": "trace", "headers": headers, "meta": meta, "reply_queue": "here", "timeout": 0}
+    with pytest.raises(RequestTimeoutError):
+        ask({"url": url, "queue": queue}, PRICE, {"sku": "é", "n": 1}, **given)
+    with read_options({"url": url, "queue": queue}).queue_binding() as binding:
+        batch = binding.claim(queue, 1, 1 << 20)
+    [body] = batch.column("body").to_pylist()
+    envelope = json.loads(body)
+    assert envelope["trace_id"] == "trace"
+    assert meta.items() <= envelope["meta"].items()
+    assert body == json.dumps(envelope, ensure_ascii=False, separators=(",", ":")).encode()
+    assert headers.items() <= dict(batch.column("headers").to_pylist()[0] or ()).items()
+
+
+def test_what_a_request_cannot_hold_is_refused(url: str, queue: str) -> None:
+    options = {"url": url, "queue": queue}
+    with pytest.raises(OptionError, match=f"the data of '{PRICE}' cannot be JSON"):
+        ask(options, PRICE, {"n": float("nan")})
+    with pytest.raises(OptionError, match=f"the meta of '{PRICE}' has id, which the envelope sets"):
+        ask(options, PRICE, {}, meta={"id": "mine"})
+    with pytest.raises(BabelQueueError, match="keeps no headers"):
+        ask(options, PRICE, {}, headers={"tenant": "a"})
+    assert backlog(url, queue) == 0
+
+
+def test_line_breaks_of_a_foreign_message_stay_out_of_the_log(
+    url: str, queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    foreign = json.loads(reply_to("another", 1))
+    foreign["meta"]["id"] = "x\nWARNING forged"
+    publish(url, f"{queue}-replies", [json.dumps(foreign).encode()])
+    caplog.set_level("INFO")
+    with pytest.raises(RequestTimeoutError):
+        ask({"url": url, "queue": queue}, PRICE, {}, timeout=0, reply_queue=f"{queue}-replies")
+    [line] = [record.getMessage() for record in caplog.records if "ignored message" in record.getMessage()]
+    assert "\n" not in line
 
 
 def test_a_request_for_which_there_is_no_way(url: str) -> None:
