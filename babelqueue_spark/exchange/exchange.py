@@ -50,8 +50,7 @@ class Exchange:
     Args:
         options: those of a write. `queue` is where messages without a route are said to come from when they
             become dead letters.
-        routes: URN patterns, in which `*` stands for any text, and queues: a mapping, or pairs where a
-            pattern has several queues.
+        routes: URN patterns, in which `*` stands for any text, with a queue or several: a mapping, or pairs.
         stages: what messages pass before they are written.
 
     Raises:

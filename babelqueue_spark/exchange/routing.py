@@ -10,11 +10,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.functions import urn_matches
 
-Pairs = Mapping[str, str] | Iterable[tuple[str, str]]
+Queues = str | Iterable[str]
+Pairs = Mapping[str, Queues] | Iterable[tuple[str, Queues]]
 
 
 class Routes:
-    """Pairs of a URN pattern, in which `*` stands for any text, and a queue.
+    """Pairs of a URN pattern, in which `*` stands for any text, and a queue or several.
 
     Raises:
         OptionError: there is none, or one lacks its pattern or its queue.
@@ -22,10 +23,14 @@ class Routes:
 
     def __init__(self, pairs: Pairs) -> None:
         given = pairs.items() if isinstance(pairs, Mapping) else pairs
-        self._pairs = list(dict.fromkeys((pattern.strip(), queue.strip()) for pattern, queue in given))
+        try:
+            found = [(pattern.strip(), queue.strip()) for pattern, to in given for queue in _listed(to)]
+        except (AttributeError, TypeError, ValueError):
+            found = []
+        self._pairs = list(dict.fromkeys(found))
         if not self._pairs or not all(pattern and queue for pattern, queue in self._pairs):
             raise OptionError(
-                "routes take URN patterns with queues, such as {'urn:babel:orders:*': 'orders'}"
+                "routes take URN patterns with queues, such as {'urn:babel:orders:*': ['billing', 'audit']}"
             )
 
     def best(self, job: Column) -> Column:
@@ -40,6 +45,10 @@ class Routes:
         """Return each queue with a pattern that matches, once, in the order of the routes."""
         queues = F.array(*(_queue(job, pattern, queue) for pattern, queue in self._pairs))
         return F.array_distinct(F.array_compact(queues))
+
+
+def _listed(queues: Queues) -> Iterable[str]:
+    return [queues] if isinstance(queues, str) else list(queues) or [""]
 
 
 def matching(job: Column, pattern: str) -> Column:

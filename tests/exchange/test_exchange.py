@@ -64,6 +64,13 @@ def test_publish_reaches_each_queue_under_one_id_and_trace(spark: Any, url: str)
     assert ids_in(url, "created") < ids_in(url, "rest")
 
 
+def test_a_pattern_has_several_queues(spark: Any, url: str) -> None:
+    router = Exchange({"url": url}, {CREATED: ["billing", "shipping"], "*": "rest"})
+    frame = events(spark, CREATED)
+    assert router.publish(frame).select("queue").collect() == [("billing",), ("shipping",), ("rest",)]
+    assert router.send(frame).first().queue == "billing"
+
+
 def test_publish_keeps_ids_that_are_there(spark: Any, url: str) -> None:
     meta = F.expr("named_struct('id', 'mine', 'extra', map('causation', '\"c\"'))")
     frame = events(spark, CREATED).withColumns({"meta": meta, "trace_id": F.lit("trace")})
@@ -219,7 +226,15 @@ def test_a_stage_that_breaks_its_rules_is_an_error_and_nothing_is_written(
 
 
 def test_routes_and_options_are_checked() -> None:
-    for routes in ({}, {"urn:a": ""}, {" ": "q"}):
+    for routes in (
+        {},
+        {"urn:a": ""},
+        {" ": "q"},
+        {"urn:a": []},
+        {"urn:a": 7},
+        {"urn:a": ["q", None]},
+        "urn:a",
+    ):
         with pytest.raises(OptionError, match="routes take URN patterns"):
             Exchange({"url": "redis://127.0.0.1:1"}, routes)
     with pytest.raises(OptionError, match="are an argument here"):
