@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import deltalake
 import pyarrow as pa
@@ -39,6 +40,8 @@ COLUMNS = "stream STRING, occurred_at TIMESTAMP, event_id STRING, job STRING, bo
 """The same in a DataFrame; `bq.decode("body")` gives the rest of the envelope."""
 ORDER = [("stream", "ascending"), ("occurred_at", "ascending"), ("event_id", "ascending")]
 _LOGIN = re.compile(r"//[^/@\s]*:[^/@\s]*@")
+_UNUSABLE = re.compile(r"[\[\]^|\\]|%[0-9a-fA-F]{2}")
+"""The library panics over these in a folder's name, or reads another folder than it writes."""
 _CHANGE = "_change_type"
 _CHANGES = SCHEMA.append(pa.field(_CHANGE, pa.string()))
 _OF_FILES = {
@@ -84,27 +87,34 @@ class EventTable:
                 "event store: a location takes no login and no parameters: give them as options, by "
                 "reference (env:NAME), or in the provider's environment variables"
             )
+        if not is_object_store(self.location):
+            open_store(self.location, "event store")  # refuses other schemes
+            if _UNUSABLE.search(str(self._folder)):
+                raise OptionError(
+                    f"event store {self.location}: its path has one of [ ] ^ | \\ or a percent escape (%20), "
+                    "which Delta Lake's library cannot use in names: rename the folder"
+                )
 
     def opened(self, version: int | datetime | None = None) -> DeltaTable:
         """Return the table as it is now, or was: made where it is missing."""
         with self.explained():
             if version is None:
                 return self._created()
-            table = DeltaTable(self.location, storage_options=self._storage)
+            table = DeltaTable(self._url, storage_options=self._storage)
             table.load_as_version(version)
             return table
 
     def _created(self) -> DeltaTable:
         try:
             return DeltaTable.create(
-                self.location,
+                self._url,
                 schema=deltalake.Schema.from_arrow(SCHEMA),
                 mode="ignore",
                 configuration=_PROPERTIES,
                 storage_options=self._storage,
             )
         except CommitFailedError:  # of several who make it at once, another was first
-            return DeltaTable(self.location, storage_options=self._storage)
+            return DeltaTable(self._url, storage_options=self._storage)
 
     def write(self, events: pa.Table) -> EventFile:
         """Write a file of events, sorted; no reader sees it before it is committed."""
@@ -177,7 +187,7 @@ class EventTable:
     def exists(self) -> bool:
         """Return whether the table was made."""
         with self.explained():
-            return DeltaTable.is_deltatable(self.location, storage_options=self._storage)
+            return DeltaTable.is_deltatable(self._url, storage_options=self._storage)
 
     @staticmethod
     def has(table: DeltaTable, transaction: tuple[str, int] | None) -> bool:
@@ -272,15 +282,27 @@ class EventTable:
 
     def _source(self, path: str) -> Any:
         if not is_object_store(self.location):
-            return Path(self.location.removeprefix("file://"), path)
+            return self._folder / path
         content = self._store.read(path)
         if content is None:
             raise FileNotFoundError(f"file {path} is not there: restore it, or read an older version")
         return pa.BufferReader(content)
 
     @property
+    def _folder(self) -> Path:
+        """The folder of a location that is a path, or a URL, whose percent escapes stand for characters."""
+        scheme, found, path = self.location.partition("file:")
+        return Path(f"/{unquote(path).lstrip('/')}" if found and not scheme else self.location).absolute()
+
+    @property
+    def _url(self) -> str:
+        """The location as the library takes it."""
+        return self.location if is_object_store(self.location) else self._folder.as_uri()
+
+    @property
     def _store(self) -> Store:
-        return open_store(self.location, "event store", self._storage)
+        place = self.location if is_object_store(self.location) else str(self._folder)
+        return open_store(place, "event store", self._storage)
 
     @property
     def _storage(self) -> dict[str, str]:

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -435,6 +435,24 @@ def test_a_location_with_a_secret_is_refused(location: str) -> None:
     with pytest.raises(OptionError, match="takes no login") as refused:
         EventStore(location)
     assert "hush-hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["a b", "ü#?*", "50%"])
+@pytest.mark.parametrize("form", [str, Path.as_uri], ids=["path", "URL"])
+def test_a_folder_may_have_any_other_name(tmp_path: Path, name: str, form: Callable[[Path], str]) -> None:
+    store = EventStore(form(tmp_path / name))
+    first, second = store.put(STREAM, [{"job": CREATED, "data": {"n": n}} for n in range(2)])
+    assert store.delete(STREAM, first)
+    assert store.slice(STREAM).events["event_id"].to_pylist() == [second]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["a%20b", "a[b", "a^b"])
+def test_a_folder_that_the_library_cannot_use_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(OptionError, match="rename the folder"):
+        EventStore(f"{tmp_path}/{name}")
+    with pytest.raises(OptionError, match="has the scheme 'hdfs:'"):
+        EventStore("hdfs://namenode/events")
 
 
 def test_errors_are_one_line_without_secrets(tmp_path: Path) -> None:
