@@ -34,7 +34,8 @@ def test_a_pipeline_reads_and_writes_queues_of_its_test(
 
 def test_bodies_are_published_as_they_are(local_broker: LocalBroker) -> None:
     local_broker.publish("orders", "urn:babel:orders:created", {"name": "ü"})
-    local_broker.publish_bodies("orders", b'{"job":""}')
-    first, second = local_broker.messages("orders")
+    local_broker.publish_bodies("orders", b'{"job":""}', b"no \xff JSON")
+    first, second, third = local_broker.messages("orders")
+    assert third == b"no \xff JSON"
     assert (first["job"], first["data"], second) == ("urn:babel:orders:created", {"name": "ü"}, {"job": ""})
     assert validate(pa.array([json.dumps(first).encode()], pa.binary())).to_pylist() == [None]

@@ -41,13 +41,20 @@ class LocalBroker:
         with self._binding(queue) as binding:
             binding.publish(queue, outgoing(len(bodies), body=bodies))
 
-    def messages(self, queue: str) -> list[dict[str, Any]]:
-        """Return the envelopes that wait in a queue, in order; they stay there."""
+    def messages(self, queue: str) -> list[Any]:
+        """Return the envelopes that wait in a queue, in order; bytes where a body is no JSON. They stay."""
         with self._binding(queue) as binding:
-            return [json.loads(body) for batch in binding.browse(queue) for body in batch["body"].to_pylist()]
+            return [_read(body) for batch in binding.browse(queue) for body in batch["body"].to_pylist()]
 
     def _binding(self, queue: str) -> BaseBinding:
         return read_options({"url": self.url, "queue": queue}).binding()
+
+
+def _read(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        return body
 
 
 def _envelope(queue: str, job: str, data: Mapping[str, Any]) -> bytes:
