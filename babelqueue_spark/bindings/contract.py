@@ -10,6 +10,7 @@ the journal nor Spark.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +27,9 @@ DeadLetterStyle = Literal["babelqueue", "initphp"]
 logger = logging.getLogger(__name__)
 
 Browse = Literal["exact", "intrusive", "none"]
+
+_CONTROL = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+_SHOWN_NAME = 255
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,13 +157,14 @@ class BaseBinding(ABC):
         Keys are 32 characters; those that begin with the same 16 come from one writer, one at a time, and
         a broker may forget all but the last hundred of them.
         `BrokerError`, and nothing published, for a delay beyond `longest_delay`, or a key without
-        `publish_once`.
+        `publish_once`; `OptionError` for a queue that `check_target` refuses.
         """
         if idempotency_key is not None and not self.capabilities.publish_once:
             raise BrokerError(
                 f"{self.title}: queue '{queue}': it keeps no idempotency keys, so it cannot publish a batch "
                 "once: publish without a key"
             )
+        self.check_target(queue)
         self._check_delays(queue, messages)
         return self._publish(queue, messages, idempotency_key=idempotency_key)
 
@@ -227,8 +232,21 @@ class BaseBinding(ABC):
     def make_temporary(self, queue: str, idle: float) -> None:  # noqa: B027 (most need no making)
         """Make a queue that goes when it was unused for `idle` seconds, on brokers whose queues are made."""
 
-    def check_queue(self, queue: str) -> None:  # noqa: B027 (most have nothing to refuse)
+    def check_queue(self, queue: str) -> None:
         """Raise `OptionError` for a name that no queue of this broker can have; connects to nothing."""
+        if not queue.strip() or _CONTROL.search(queue):
+            raise self.refused_name(queue, "a name has a visible character, and no line breaks or such")
+
+    def check_target(self, queue: str) -> None:
+        """Raise `OptionError` where messages cannot be published to a queue of this name, as `check_queue`.
+
+        Overridden where the broker, or the connector, keeps things of its own under names that can be read.
+        """
+        self.check_queue(queue)
+
+    def refused_name(self, queue: str, why: str) -> OptionError:
+        """Make the error about a name, which may come from a message."""
+        return OptionError(f"{queue[:_SHOWN_NAME]!r} is not the name of a queue of {self.title}: {why}")
 
     def identities(self, deliveries: pa.RecordBatch) -> list[str]:
         """Return a name a message that its redelivery will share; overridden where the broker gives no id."""

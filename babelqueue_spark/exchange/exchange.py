@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from babelqueue_spark.connector.options import write_options
+from babelqueue_spark.connector.rows.writing import NO_QUEUE, refused_targets
 from babelqueue_spark.errors import BabelQueueError, OptionError, QueuesFailedError
 from babelqueue_spark.exchange.routing import Pairs, Routes, job_of, text_of
 from babelqueue_spark.exchange.sources import with_source
@@ -59,10 +61,10 @@ class Exchange:
 
     def __init__(self, options: Mapping[str, Any], routes: Pairs, stages: Stages | None = None) -> None:
         self._options = {name: str(value) for name, value in options.items()}
-        parsed = write_options(self._options)
-        if parsed.txn_app_id is not None:
+        self._parsed = write_options(self._options)
+        if self._parsed.txn_app_id is not None:
             raise OptionError("options 'txnAppId' and 'txnVersion' are an argument here: write(…, txn=…)")
-        self._origin = parsed.queue[0] if parsed.queue else UNROUTED
+        self._origin = self._parsed.queue[0] if self._parsed.queue else UNROUTED
         self._routes = Routes(routes)
         self._stages = stages or Stages()
 
@@ -115,10 +117,19 @@ class Exchange:
         passed = self._stages.run(given, seed).persist()
         try:
             self._stages.check(passed, given.count())
-            return self._write(_judged(self._stages.stripped(passed)), txn)
+            return self._write(self._judged(self._stages.stripped(passed)), txn)
         finally:
             passed.unpersist()
             given.unpersist()
+
+    def _judged(self, rows: DataFrame) -> DataFrame:
+        """Rows with a reason where they have no queue either, or one that can be none."""
+        queue = text_of(rows, "queue")
+        names = [row[0] for row in rows.select(queue).distinct().collect()]
+        with self._parsed.binding() as binding:
+            refused = queue.isin([*refused_targets(pa.array(names, pa.string()), binding)])
+        reason = F.when(queue.isNull(), F.lit(NO_ROUTE)).when(refused, F.lit(NO_QUEUE))
+        return rows.withColumns({"queue": F.when(~refused, queue), REASON: F.coalesce(REASON, reason)})
 
     def _write(self, rows: DataFrame, txn: Transaction | None) -> Written:
         found = rows.groupBy("queue", REASON).count().collect()
@@ -162,12 +173,6 @@ class Exchange:
 def _is_invalid(frame: DataFrame) -> Column:
     """Return whether a row was read with an error."""
     return text_of(frame, "error").isNotNull()
-
-
-def _judged(rows: DataFrame) -> DataFrame:
-    """Rows with a reason where they have no queue either."""
-    no_route = F.when(text_of(rows, "queue").isNull(), F.lit(NO_ROUTE))
-    return rows.withColumns({"queue": text_of(rows, "queue"), REASON: F.coalesce(F.col(REASON), no_route)})
 
 
 def _line(error: Exception) -> str:

@@ -60,6 +60,10 @@ class Contract(SilenceContract):
     """What a verb of the `unreachable` broker raises."""
     queue_suffixes: ClassVar[Sequence[str]] = (" eu", "-ß-注文", ":a:b", ".v2", "_%", "'\"", "{tag}")
     """What queue names may hold."""
+    no_queues: ClassVar[Sequence[str]] = ()
+    """Names that are no queues of this broker."""
+    own_suffixes: ClassVar[Sequence[str]] = ()
+    """What the broker or the connector keeps beside a queue, behind its name."""
 
     @pytest.fixture
     def config(self) -> BindingConfig:
@@ -129,6 +133,16 @@ class Contract(SilenceContract):
         for name in names:
             assert self.read(binding, name, 1).column("body").to_pylist() == [name.encode()]
             self.assert_read(binding, name)
+
+    def test_a_name_that_is_no_queue_is_refused(self, binding: Any, queue: str) -> None:
+        beside = [queue + suffix for suffix in self.own_suffixes]
+        for name in ["", " ", "line\nbreak", "nul\0", "half \ud800", *self.no_queues, *beside]:
+            for use in (binding.check_target, lambda name: binding.publish(name, outgoing([b"x"]))):
+                with pytest.raises(OptionError) as caught:
+                    use(name)
+                assert_safe(caught.value)
+        binding.check_target(queue)
+        self.assert_read(binding, queue)
 
     def test_headers_travel_where_the_broker_keeps_them(self, binding: Any, queue: str) -> None:
         headers = {"bq-job": "urn:babel:x", "Ünï": "wert 注"}

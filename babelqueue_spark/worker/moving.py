@@ -90,6 +90,8 @@ def move(given: Options, plan: Plan) -> Redriven:
     with given.queue_binding() as binding, moving_log(given, binding) as lines:
         if plan.bypass and not binding.capabilities.headers:
             raise OptionError(f"broker '{binding.name}' keeps no headers: redrive without bypass")
+        if plan.to is not None:
+            binding.check_target(plan.to)
         if plan.selection.is_done():
             return result
         if plan.dry_run and binding.capabilities.browse != "none":
@@ -204,12 +206,12 @@ def _choose(batch: pa.RecordBatch, plan: Plan, binding: Binding, result: Redrive
     columns = rows.select(["job", "trace_id", "meta", "dead_letter", "delivery"]).to_pylist()
     for row, (refused, envelope) in enumerate(zip(stripped, columns, strict=True)):
         block = envelope["dead_letter"] or {}
-        target = plan.to or block.get("original_queue") or (envelope["meta"] or {}).get("queue")
+        target = plan.to or block.get("original_queue") or (envelope["meta"] or {}).get("queue") or ""
         if row not in selected:
             result.kept["not selected"] += 1
         elif refused is not None and not plan.poison:
             result.kept["not acceptable"] += 1
-        elif not target or target == plan.queue:
+        elif target == plan.queue or not _is_target(target, binding):
             result.kept["no queue"] += 1
         elif _is_fresh(
             block.get("failed_at") or envelope["delivery"]["enqueued_at"], binding.duplicate_window(target)
@@ -219,6 +221,15 @@ def _choose(batch: pa.RecordBatch, plan: Plan, binding: Binding, result: Redrive
             chosen[row] = target
             result.moves.append(_move_of(envelope, target))
     return chosen
+
+
+def _is_target(queue: str, binding: Binding) -> bool:
+    """Tell whether a message can go to a queue of this name."""
+    try:
+        binding.check_target(queue)
+    except OptionError:
+        return False
+    return True
 
 
 def _is_fresh(since: datetime | None, window: float) -> bool:

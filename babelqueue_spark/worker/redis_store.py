@@ -7,6 +7,7 @@ from typing import Any
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.redis.client import RedisClient
+from babelqueue_spark.bindings.redis.layouts import IDEMPOTENCY_PREFIX
 from babelqueue_spark.bindings.redis.options import RedisOptions
 from babelqueue_spark.secrets import resolve
 from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
@@ -37,7 +38,7 @@ class RedisStore(IdempotencyStore):
         self,
         url: str,
         *,
-        prefix: str = "bq:idemp:",
+        prefix: str = IDEMPOTENCY_PREFIX,
         keep: int = 86_400,
         lease: int = 300,
         **client: str,

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
+from babelqueue_spark.bindings import BaseBinding
+from babelqueue_spark.connector.options import Options
+from babelqueue_spark.errors import OptionError
 from babelqueue_spark.worker.messages import Message, Reject, Reply, Retry
 from babelqueue_spark.worker.outcomes import Failure
 
@@ -21,16 +25,16 @@ class Responder:
 
     Args:
         run: takes the message, and what `partition_setup` gave where there is one; returns the reply's data.
+        options: of the writes.
     """
 
-    def __init__(self, run: Callable[..., Any]) -> None:
+    def __init__(self, run: Callable[..., Any], options: Options) -> None:
         self._run = run
+        self._options = options
 
     def __call__(self, message: Message, *shared: Any) -> Reply:
         """Return the reply; raise `Reject` for a request that names no queue, and the user's `Retry`."""
-        queue = message.reply_to
-        if queue is None or len(queue.encode("utf-8", "replace")) > _LONGEST_QUEUE:
-            raise Reject(NO_REPLY_TO, "neither the header 'reply-to' nor meta.reply_to names a queue")
+        queue = self._reply_queue(message)
         try:
             data = _checked(self._run(message, *shared))
         except (Retry, KeyboardInterrupt):
@@ -40,6 +44,21 @@ class Responder:
             data = {"reason": failure.reason, "error": failure.error, "exception": failure.exception}
             return Reply(job=REQUEST_FAILED, data=data, queue=queue, exception=failure.exception)
         return Reply(job=f"{message.job}:reply", data=data, queue=queue)
+
+    def _reply_queue(self, message: Message) -> str:
+        queue = message.reply_to
+        if queue is None or len(queue.encode("utf-8", "replace")) > _LONGEST_QUEUE:
+            raise Reject(NO_REPLY_TO, "neither the header 'reply-to' nor meta.reply_to names a queue")
+        try:
+            self._binding.check_target(queue)
+        except OptionError as error:
+            raise Reject(NO_REPLY_TO, error.text) from None
+        return queue
+
+    @cached_property
+    def _binding(self) -> BaseBinding:
+        """Of names alone: it connects to nothing."""
+        return self._options.binding()
 
 
 def _checked(data: Any) -> Mapping[str, Any]:

@@ -236,7 +236,7 @@ class Worker:
 
         def added(run: Handler) -> Handler:
             check_function(pattern, run, "responder")
-            self._routes.add(MessageHandler(pattern, Responder(run), partition_setup))
+            self._routes.add(MessageHandler(pattern, Responder(run, self._options), partition_setup))
             return run
 
         return added

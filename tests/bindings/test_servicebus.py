@@ -175,7 +175,7 @@ class TestWhatIsSent:
             bus.publish(queue, outgoing([b"x"], delays=[9_000 * 365 * 86_400_000]))
 
     def test_nothing_is_sent_to_the_native_dead_letters(self, bus: ServiceBusBinding, queue: str) -> None:
-        with pytest.raises(BrokerError, match="write to a queue of your own"):
+        with pytest.raises(OptionError, match="write to a queue of your own"):
             bus.publish(f"{queue}/$DeadLetterQueue", outgoing([b"x"]))
 
     def test_it_cannot_publish_once(self, bus: ServiceBusBinding, queue: str) -> None:

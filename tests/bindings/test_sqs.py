@@ -105,7 +105,7 @@ class TestQueues:
 
     @pytest.mark.parametrize("name", ["orders eu", "orders.dlq", "x" * 81, "", ".fifo", "ördrs"])
     def test_a_name_that_sqs_cannot_have_is_refused(self, sqs: SqsBinding, name: str) -> None:
-        with pytest.raises(BrokerError, match="1 to 80 letters"):
+        with pytest.raises(OptionError, match="1 to 80 letters"):
             sqs.publish(name, outgoing([b"x"]))
 
     @pytest.mark.parametrize(

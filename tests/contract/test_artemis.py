@@ -15,6 +15,7 @@ from tests.servers.certificates import Certificates
 
 class TestArtemis(DefaultTimeouts, BindingContract):
     binding_class = ArtemisBinding
+    no_queues = ("activemq.management", "activemq.notifications", "$.artemis.internal.sf.one")
     shortest_timeout = None
     impatient: ClassVar = {"timeout": "1s"}
 

@@ -15,6 +15,8 @@ from tests.servers.pulsar import PulsarServer
 
 class TestPulsar(DefaultTimeouts, BindingContract):
     binding_class = PulsarBinding
+    no_queues = ("a/b", "persistent://x", "non-persistent://public/default/orders", "__change_events")
+    own_suffixes = ("-partition-0",)
     shortest_timeout = None
     impatient: ClassVar = {"operation_timeout_seconds": "2", "connection_timeout_ms": "1000"}
     largest_body = 4 * MIB

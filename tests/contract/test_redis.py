@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import ssl
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import pytest
@@ -15,6 +15,7 @@ from tests.servers import RedisServer
 from tests.servers.certificates import Certificates
 from tests.servers.redis import RedisClusterServers, RedisSentinelServers
 
+TOKEN = uuid.uuid4().hex
 BODY = b'{"job":"urn:x","data":{},"attempts":0}'
 
 
@@ -22,6 +23,11 @@ class TestRedis(DefaultTimeouts, BindingContract):
     binding_class = RedisBinding
     layout = "0"
     early = 1
+    no_queues = ("bq:idemp:0e9d1f4a-6a53-4a8e-8a0b-3a1f9a7c2b10",)
+    own_suffixes: Sequence[str] = (
+        *(":delayed", ":processing", ":processing:deadlines", ":processing:claims", ":processing:seen"),
+        *(":processing:looked", f":processing:{TOKEN}", f":published:{TOKEN}"),
+    )
     secure_url = "rediss://127.0.0.1:1"
     impatient: ClassVar = {"socket_timeout": "1s", "socket_connect_timeout": "1s"}
 
@@ -45,6 +51,8 @@ class TestRedisLaravel(TestRedis):
     """The layout knows a claim by its body and attempts alone, which bounds two promises; see the docs."""
 
     layout = "1"
+    no_queues = ()
+    own_suffixes = (":delayed", ":reserved", ":notify", f":published:{TOKEN}")
 
     def test_identical_bodies_are_separate_messages(self, binding: Binding, queue: str) -> None:
         binding.publish(queue, outgoing([BODY] * 3))

@@ -26,6 +26,8 @@ class TestServiceBus(DefaultTimeouts, BindingContract):
     """Names of queues are letters, digits, periods, hyphens, underscores and slashes here."""
 
     binding_class = ServiceBusBinding
+    no_queues = ("$management", "$cbs", "a//b", "orders eu")
+    own_suffixes = ("/$DeadLetterQueue", "/$Transfer/$DeadLetterQueue", "/subscriptions/audit")
     shortest_timeout = None
     largest_body = 255_000
     queue_suffixes: Sequence[str] = ("-eu", "_v2", ".dlq", "/a/b", "0")

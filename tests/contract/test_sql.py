@@ -23,6 +23,7 @@ from tests.servers.postgresql import PostgresServer
 
 class TestSqlite(BindingContract):
     binding_class = SqlBinding
+    no_queues = ("x" * 256,)
     unreachable_error = BrokerError  # a password in the URL, which a file does not take
     shortest_timeout = 2.0
 
@@ -65,6 +66,7 @@ class TestPostgres(DefaultTimeouts, BindingContract):
     """TEXT takes what is UTF-8 without a NUL; the rest is refused, see `tests/bindings/test_sql_servers.py`."""
 
     binding_class = SqlBinding
+    no_queues = ("x" * 256,)
     shortest_timeout = 2.0
     bodies = tuple(body for body in BindingContract.bodies if is_utf8(body) and b"\0" not in body)
 
@@ -92,6 +94,7 @@ class TestMariaDb(DefaultTimeouts, BindingContract):
     """LONGTEXT takes what is UTF-8."""
 
     binding_class = SqlBinding
+    no_queues = ("x" * 256,)
     shortest_timeout = 2.0
     bodies = tuple(body for body in BindingContract.bodies if is_utf8(body))
 

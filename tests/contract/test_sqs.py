@@ -33,6 +33,7 @@ class TestSqs(DefaultTimeouts, BindingContract):
     """Bodies are text of XML characters here, and names of queues and headers are plain ASCII."""
 
     binding_class = SqsBinding
+    no_queues = ("orders eu", "orders.dlq", "x" * 81, ".fifo", "ördrs", "arn:aws:sns:eu-west-1:1:orders")
     bodies = (
         b'{"job":"urn:babel:orders:created","data":{}}',
         b"not json",

@@ -226,22 +226,42 @@ def test_a_request_that_names_no_queue_is_a_dead_letter(
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize(("broker", "beside"), [("redis", ":delayed"), ("rabbitmq", ".delay.5000")])
+def test_a_request_that_names_what_is_no_queue_is_a_dead_letter(
+    spark: Any, request: pytest.FixtureRequest, queue: str, tmp_path: Path, broker: str, beside: str
+) -> None:
+    url = url_of(broker, request, tmp_path)
+    requests = [
+        {"body": order(queue, urn=PRICE, do="answer"), "headers": [("reply-to", f"{queue}{to}")]}
+        for to in (beside, "-replies")
+    ]
+    with read_options({"url": url, "queue": queue}).binding() as binding:
+        binding.publish(queue, pa.RecordBatch.from_pylist(requests, OUTGOING))
+    work_off(spark, answering(url, tmp_path), url, queue, tmp_path)
+    [letter] = taken(url, f"{queue}.dlq", 1)
+    block = json.loads(letter)["dead_letter"]
+    assert block["reason"] == "no_reply_to"
+    assert "is not the name of a queue" in block["error"]
+    assert len(taken(url, f"{queue}-replies", 1)) == 1
+
+
+@pytest.mark.spark
 def test_a_reply_that_its_queue_does_not_take_holds_up_nothing(
     spark: Any, rabbitmq_server: Any, queue: str, tmp_path: Path
 ) -> None:
     url = rabbitmq_server.url
     requests = [
         {"body": order(queue, urn=PRICE, do="answer"), "headers": [("reply-to", to)]}
-        for to in ("amq.nobody", "line\nbreak", f"{queue}-replies")
+        for to in ("amq.nobody", f"{queue}-replies")
     ]
     with read_options({"url": url, "queue": queue}).binding() as binding:
         binding.publish(queue, pa.RecordBatch.from_pylist(requests, OUTGOING))
     worker = answering(url, tmp_path)
     work_off(spark, worker, url, queue, tmp_path)
-    assert worker.counts.acked == 3
+    assert worker.counts.acked == 2
     with read_options({"url": url, "queue": queue}).queue_binding() as binding:
         [headers] = binding.claim(f"{queue}-replies", 2, 1 << 20).column("headers").to_pylist()
-    assert dict(headers)["correlation-id"] == json.loads(requests[2]["body"])["meta"]["id"]
+    assert dict(headers)["correlation-id"] == json.loads(requests[1]["body"])["meta"]["id"]
 
 
 @pytest.mark.server

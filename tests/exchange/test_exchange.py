@@ -99,6 +99,16 @@ def test_what_has_no_route_is_a_dead_letter(spark: Any, url: str) -> None:
     assert len(messages(url, "inbox.dlq")) == 1
 
 
+def test_what_names_no_queue_is_a_dead_letter(spark: Any, redis_server: Any, queue: str) -> None:
+    router = exchange(redis_server.url, queue=queue)
+    named = events(spark, CREATED, MAIL).withColumn(
+        "queue", F.when(F.col("job") == MAIL, F.lit(f"{queue}:processing")).otherwise(F.lit(queue))
+    )
+    assert router.write(router.send(named)) == Written({queue: 1}, {"no_queue": 1})
+    [letter] = messages(redis_server.url, f"{queue}.dlq")
+    assert (letter["job"], letter["dead_letter"]["original_queue"]) == (MAIL, queue)
+
+
 def test_a_queue_that_fails_does_not_stop_the_others_and_a_repeat_publishes_it(spark: Any, url: str) -> None:
     router = exchange(url)
     assert backlog(url, "orders") == 0  # makes the tables

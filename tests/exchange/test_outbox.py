@@ -239,6 +239,17 @@ class TestRelay:
         assert found == [("published", 0), ("pending", 1), ("published", 0)]
         assert box.relay({"url": aws_server.url}).failed == 1
 
+    def test_a_row_that_names_no_queue_holds_up_no_other(
+        self, box: Outbox, redis_server: Any, queue: str
+    ) -> None:
+        box = Outbox(box.url)
+        store(box, range(2), [f"{queue}:delayed", queue])
+        relayed = box.relay({"url": redis_server.url})
+        assert (relayed.messages, relayed.failed) == (1, 1)
+        [(refused, error), (_, none)] = columns(box, "status, error")
+        assert (refused, none) == ("pending", None)
+        assert "is not the name of a queue" in error
+
     def test_what_is_confirmed_before_a_refusal_is_published_once(
         self, box: Outbox, elasticmq_server: Any, queue: str
     ) -> None:

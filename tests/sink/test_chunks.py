@@ -53,8 +53,8 @@ def test_the_next_chunk_is_encoded_while_the_last_is_on_its_way(
     to_messages, send = writer.to_messages, kind.publish
     sent = 0
 
-    def encode(*given: Any) -> Any:
-        messages = to_messages(*given)
+    def encode(*given: Any, **named: Any) -> Any:
+        messages = to_messages(*given, **named)
         encoded.release()
         return messages
 

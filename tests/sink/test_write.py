@@ -73,6 +73,19 @@ def test_rows_go_to_the_queue_they_name(spark: Any, url: str, queue: str) -> Non
     assert [backlog(url, f"{queue}-{n}") for n in range(3)] == [10, 10, 10]
 
 
+def test_a_row_that_names_what_is_no_queue_stops_no_other(spark: Any, redis_server: Any, queue: str) -> None:
+    rows = [("urn:x", "{}", queue), ("urn:y", '{"n": 1}', f"{queue}:delayed"), ("urn:z", "{}", queue)]
+    frame = spark.createDataFrame(rows, "job string, data string, queue string").coalesce(1)
+    write(frame, redis_server.url, queue)
+    assert [row.job for row in browse(spark, redis_server.url, queue)] == ["urn:x", "urn:z"]
+    [letter] = browse(spark, redis_server.url, f"{queue}.dlq")
+    assert (letter.job, letter.data) == ("urn:y", '{"n": 1}')
+    assert (letter.dead_letter.reason, letter.dead_letter.original_queue) == ("no_queue", queue)
+    assert f"'{queue}:delayed' is not the name of a queue" in letter.dead_letter.error
+    with pytest.raises(Exception, match=f"row 1 cannot be published: '{queue}:delayed'"):
+        write(frame, redis_server.url)
+
+
 def test_a_read_can_be_written_to_another_queue(spark: Any, url: str, queue: str) -> None:
     publish(url, queue, [envelope(n, queue, attempts=n) for n in range(5)])
     frame = spark.read.format("babelqueue").options(url=url, queue=queue).load()

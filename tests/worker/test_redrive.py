@@ -57,6 +57,19 @@ def test_back_to_where_they_came_from(spark: Any, url: str, queue: str) -> None:
     assert taken(url, f"{queue}.dlq", 1) == [b'{"raw":"hello","dead_letter":{}}']
 
 
+def test_a_letter_that_names_what_is_no_queue_stays(spark: Any, redis_server: Any, queue: str) -> None:
+    """Its queue may be of the sender's choice, such as a key that Redis needs for itself."""
+    url, letters = redis_server.url, f"{queue}.dlq"
+    names = [queue, f"{queue}:delayed", "", f"{queue}:processing:claims"]
+    bodies = [dead(order(name or letters), name) for name in names]
+    publish(url, letters, bodies)
+    result = redrive(spark, {"url": url}, letters)
+    assert ([move.to for move in result.moves], result.kept) == ([queue], {"no queue": 3})
+    assert sorted(taken(url, letters, 3)) == sorted(bodies[1:])
+    with pytest.raises(OptionError, match="not the name of a queue"):
+        redrive(spark, {"url": url}, letters, to=f"{queue}:delayed")
+
+
 def test_a_dry_run_moves_nothing(spark: Any, url: str, queue: str) -> None:
     bodies = [dead(order(queue, n=n), queue) for n in range(3)]
     publish(url, f"{queue}.dlq", bodies)

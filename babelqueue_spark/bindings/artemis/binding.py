@@ -30,6 +30,8 @@ _MANY = 1_000_000
 """The backlog when there are more than that and nobody tells how many."""
 _BROWSE_MESSAGES = 200
 
+_OWN = ("activemq.", "$")
+
 
 class ArtemisBinding(Binding):
     """Artemis, by one connection, with a link for each queue of which something is claimed."""
@@ -67,6 +69,12 @@ class ArtemisBinding(Binding):
             return ready
         seen = sum(map(len, self._browsed(queue, _LOOK + 1)))
         return seen if seen <= _LOOK else _MANY
+
+    def check_target(self, queue: str) -> None:
+        """The broker takes what comes to addresses of its own for orders."""
+        super().check_target(queue)
+        if queue.startswith(_OWN):
+            raise self.refused_name(queue, "this address is the broker's own")
 
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
         """Claim by a link that stays until its claims are settled; what comes beyond the bytes goes back."""

@@ -13,7 +13,6 @@ from babelqueue_spark.bindings.aws import BUSY, AwsClient, Refusals, throttled
 from babelqueue_spark.bindings.aws_records import Answer, Record, check_sizes, send
 from babelqueue_spark.bindings.contract import BaseBinding, BindingConfig, Capabilities
 from babelqueue_spark.bindings.firehose import options
-from babelqueue_spark.errors import OptionError
 
 LARGEST_RECORD = 1_000 << 10
 """Bytes of a record, with the end of its line."""
@@ -62,10 +61,7 @@ class FirehoseBinding(BaseBinding):
 
     def check_queue(self, queue: str) -> None:
         if not _NAME.fullmatch(queue):
-            raise OptionError(
-                f"'{queue}' is not the name of a Firehose stream: use 1 to 64 letters, digits, hyphens, "
-                "underscores and dots"
-            )
+            raise self.refused_name(queue, "use 1 to 64 letters, digits, hyphens, underscores and dots")
 
     def too_large(self, queue: str, messages: pa.RecordBatch) -> list[int]:
         del queue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -14,6 +15,8 @@ from babelqueue_spark.bindings.headers import whole_numbers
 from babelqueue_spark.bindings.kafka.client import ABORT_SECONDS, EARLIEST, LATEST, KafkaClient, since
 from babelqueue_spark.bindings.kafka.messages import received, records
 from babelqueue_spark.bindings.kafka.options import KafkaOptions
+
+_NAME = re.compile(r"(?!__|\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
 
 
 class KafkaBinding(LogBinding):
@@ -40,6 +43,18 @@ class KafkaBinding(LogBinding):
             self.capabilities = replace(self.capabilities, max_delay=self._tiers.delays[-1])
         self.silence_limit = self._options.timeout + min(self._options.timeout, ABORT_SECONDS)
         self._kafka = KafkaClient(self._options)
+
+    def check_queue(self, queue: str) -> None:
+        if not _NAME.fullmatch(queue):
+            raise self.refused_name(
+                queue, "a topic has 1 to 249 letters, digits, '.', '_' and '-', and does not begin with '__'"
+            )
+
+    def check_target(self, queue: str) -> None:
+        """Tiers are the connector's."""
+        super().check_target(queue)
+        if self._tiers.delay_of(queue):
+            raise self.refused_name(queue, "messages wait there for their next attempt")
 
     def beginning_offsets(self, queue: str) -> dict[int, int]:
         return self._kafka.offsets(queue, EARLIEST)

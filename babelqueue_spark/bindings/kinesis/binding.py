@@ -16,7 +16,7 @@ from babelqueue_spark.bindings.batches import deliveries
 from babelqueue_spark.bindings.contract import BindingConfig, Capabilities, LogBinding
 from babelqueue_spark.bindings.kinesis.client import LARGEST_RECORD, PAGE, KinesisClient, Shard
 from babelqueue_spark.bindings.kinesis.options import KinesisOptions
-from babelqueue_spark.errors import DataLossError, LogEndedError, OptionError
+from babelqueue_spark.errors import DataLossError, LogEndedError
 
 CLOSED = 10**129
 """Offset of a shard that is closed, and was read to its end: no sequence number is as large."""
@@ -115,10 +115,7 @@ class KinesisBinding(LogBinding):
 
     def check_queue(self, queue: str) -> None:
         if not _NAME.fullmatch(queue):
-            raise OptionError(
-                f"'{queue}' is not the name of a Kinesis stream: use 1 to 128 letters, digits, hyphens, "
-                "underscores and dots"
-            )
+            raise self.refused_name(queue, "use 1 to 128 letters, digits, hyphens, underscores and dots")
 
     def too_large(self, queue: str, messages: pa.RecordBatch) -> list[int]:
         del queue

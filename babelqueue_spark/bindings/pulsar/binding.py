@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -64,6 +65,10 @@ def _collector_at_rest() -> Iterator[None]:
             gc.enable()
 
 
+_TOPIC = re.compile(r"(?:(?:non-)?persistent://[^/]+/[^/]+/.+|[^/]+(?:/[^/]+/.+)?)")
+_OWN = re.compile(r"^non-persistent://|(?:^|/)__[^/]*\Z|-partition-[0-9]+\Z")
+
+
 class PulsarBinding(Binding):
     """Pulsar, by a consumer for each queue that is read and a producer for each that is written."""
 
@@ -96,6 +101,17 @@ class PulsarBinding(Binding):
         self._watches: dict[str, BufferedConsumer] = {}
         self._standing_by: dict[str, list[pulsar.Consumer]] = {}
         self._claims = Claims()
+
+    def check_queue(self, queue: str) -> None:
+        super().check_queue(queue)
+        if not _TOPIC.fullmatch(self._pulsar.topic(queue)):
+            raise self.refused_name(queue, "a topic is a name, or persistent://tenant/namespace/name")
+
+    def check_target(self, queue: str) -> None:
+        """A partition is the broker's, as system topics are; what does not persist loses messages."""
+        super().check_target(queue)
+        if _OWN.search(queue):
+            raise self.refused_name(queue, "write to the topic itself, which persists")
 
     def backlog(self, queue: str) -> int:
         """Messages that are ready: exact up to a thousand, beyond that a generous estimate.

@@ -75,7 +75,7 @@ class PulsarClient:
 
     def subscribe(self, queue: str, prefetch: int) -> pulsar.Consumer:
         """Return a consumer of the subscription; the broker sends it up to `prefetch` messages ahead."""
-        return self._subscribe(self._topic(queue), queue, prefetch)
+        return self._subscribe(self.topic(queue), queue, prefetch)
 
     def stand_by(self, queue: str) -> list[pulsar.Consumer]:
         """Consumers that receive nothing, one for each partition: the subscription is there, and in use."""
@@ -201,7 +201,8 @@ class PulsarClient:
             advice = _ADVICE.get(name, failed(f"the client failed with {name}"))
             raise self.error(advice.text, queue, advice.error) from None
 
-    def _topic(self, queue: str) -> str:
+    def topic(self, queue: str) -> str:
+        """Return the whole name of a queue's topic."""
         return queue if "://" in queue else f"{self._options.topic_prefix}{queue}"
 
     def _connected(self) -> pulsar.Client:
@@ -236,7 +237,7 @@ class PulsarClient:
     def _partitions(self, queue: str) -> list[str]:
         """Whole names: of the partitions, or of the topic where it has none."""
         with self.explained(queue):
-            found: list[str] = self._connected().get_topic_partitions(self._topic(queue))
+            found: list[str] = self._connected().get_topic_partitions(self.topic(queue))
             return found
 
     def _make_subscription(self, queue: str) -> None:
@@ -250,7 +251,7 @@ class PulsarClient:
             with self.explained(queue):
                 self._make_subscription(queue)  # without one the broker drops messages as nobody's
                 self._producers[queue] = self._connected().create_producer(
-                    self._topic(queue),
+                    self.topic(queue),
                     send_timeout_millis=self._options.send_timeout_ms,
                     max_pending_messages=_UNCONFIRMED,
                     block_if_queue_full=True,

@@ -15,7 +15,7 @@ from babelqueue_spark.bindings.rabbitmq.claims import Claims
 from babelqueue_spark.bindings.rabbitmq.client import Done, RabbitClient
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 from babelqueue_spark.bindings.rabbitmq.publishing import LONGEST_DELAY, Publisher
-from babelqueue_spark.bindings.rabbitmq.queues import Queues, check_name
+from babelqueue_spark.bindings.rabbitmq.queues import Queues, is_waiting
 from babelqueue_spark.errors import BrokerError
 
 _FIRST_WINDOW = 200
@@ -58,9 +58,11 @@ class RabbitBinding(Binding):
 
     def backlog(self, queue: str) -> int:
         """Messages that are ready; one round trip."""
+        self.check_queue(queue)  # the server leaves line breaks out, and no answer names the queue then
         return self._queues.ready(queue)
 
     def missing(self, queue: str) -> str:
+        self.check_queue(queue)
         return "" if self._queues.exists(queue) else f"the queue '{queue}'"
 
     def make_temporary(self, queue: str, idle: float) -> None:
@@ -119,8 +121,11 @@ class RabbitBinding(Binding):
         """Close the connection; what is claimed goes back."""
         self._client.close()
 
-    def check_queue(self, queue: str) -> None:
-        check_name(queue)
+    def check_target(self, queue: str) -> None:
+        """Wait queues are the connector's."""
+        super().check_target(queue)
+        if is_waiting(queue):
+            raise self.refused_name(queue, "messages wait there for their time")
 
     def identities(self, deliveries: pa.RecordBatch) -> list[str]:
         """Digests of body and `message_id`: RabbitMQ has no name for a message."""

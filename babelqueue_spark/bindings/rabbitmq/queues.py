@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
 from pika.channel import Channel
 
 from babelqueue_spark.bindings.rabbitmq.client import Done, RabbitClient
-from babelqueue_spark.errors import BrokerError, OptionError, QueueNotFoundError
+from babelqueue_spark.errors import BrokerError, QueueNotFoundError
 
 _IDLE_WAIT_QUEUE = 3_600_000
 """Milliseconds for which a wait queue outlives its last message."""
+_WAITING = re.compile(r".+\.delay\.[0-9]+")
 
 
 class Queues:
@@ -46,7 +48,6 @@ class Queues:
 
     def exists(self, queue: str) -> bool:
         """Return whether the server has the queue."""
-        check_name(queue)
         try:
             self._client.call_aside(partial(_declare, queue, passive=True))
         except QueueNotFoundError:
@@ -55,7 +56,6 @@ class Queues:
 
     def temporary(self, queue: str, idle: int) -> None:
         """Make a queue that goes when it was unused for so many milliseconds."""
-        check_name(queue)
         self._client.call_aside(partial(_declare, queue, durable=True, arguments={"x-expires": idle}))
         self._declared.add(queue)
 
@@ -79,10 +79,9 @@ class Queues:
         self._declared.clear()
 
 
-def check_name(queue: str) -> None:
-    """Raise `OptionError` for a name that the server would change, so that no answer names it."""
-    if "\r" in queue or "\n" in queue:
-        raise OptionError(f"{queue!r} is not the name of a queue of RabbitMQ: use one without line breaks")
+def is_waiting(queue: str) -> bool:
+    """Return whether this is the name of a wait queue."""
+    return _WAITING.fullmatch(queue) is not None
 
 
 def _declare(queue: str, channel: Channel, done: Done, **arguments: Any) -> None:

@@ -98,12 +98,14 @@ class RedisBinding(Binding):
         return self.layout.recover(queue)
 
     def check_queue(self, queue: str) -> None:
-        """Refuse a name whose keys lie in several slots of a cluster: it needs a hash tag."""
+        """Refuse a name that is a key of ours, or whose keys lie in several slots of a cluster."""
+        super().check_queue(queue)
         self.layout.check(queue)
+        if self.layout.is_own(queue):
+            raise self.refused_name(queue, "this key holds something else")
 
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         """Publish by one transaction or script where there is a key, else by commands of bounded size."""
-        self.check_queue(queue)
         if idempotency_key is not None:
             return self.layout.publish(queue, messages, idempotency_key)
         return sum(self.layout.publish(queue, part, None) for part in parts(messages))

@@ -33,6 +33,8 @@ from babelqueue_spark.errors import OptionError
 _HASH_TAG = re.compile(r"[^{]*\{[^}]+\}", re.DOTALL)
 """The slot of a key is that of what its first braces hold."""
 
+IDEMPOTENCY_PREFIX = "bq:idemp:"
+"""InitPHP's, of the keys of handled messages."""
 KEY_SECONDS = 7 * 24 * 3600
 MIGRATION_LIMIT = 10_000
 
@@ -45,6 +47,8 @@ class Layout(ABC):
     """Keys, scripts and stored forms of one layout."""
 
     headers: bool
+    own_keys: re.Pattern[str]
+    """What the layout itself, or an idempotency store, stores: names of no queues."""
     migration_limit = MIGRATION_LIMIT
 
     def __init__(self, client: RedisClient, options: RedisOptions) -> None:
@@ -82,6 +86,10 @@ class Layout(ABC):
     @abstractmethod
     def identities(self, claimed: pa.RecordBatch) -> list[str]:
         """Return a name for each message that its redelivery shares."""
+
+    def is_own(self, queue: str) -> bool:
+        """Return whether the name is that of a key with something else than a queue."""
+        return self.own_keys.search(queue) is not None or self.ready(queue).startswith(IDEMPOTENCY_PREFIX)
 
     def check(self, queue: str) -> None:
         """Raise `OptionError` where the keys of this queue would be in several slots of a cluster."""
@@ -134,6 +142,9 @@ class DefaultLayout(Layout):
     """As the SDKs, but for our claims: a list `<queue>:processing:<token>` each, and one deadline."""
 
     headers = True
+    own_keys = re.compile(
+        r":(delayed|processing(:(deadlines|claims|seen|looked|[0-9a-f]{32}))?|published:[0-9a-f]{32})\Z"
+    )
 
     def ready(self, queue: str) -> str:
         """Return the queue's name itself."""
@@ -272,6 +283,7 @@ class LaravelLayout(Layout):
     """As Laravel: list `<prefix><queue>`, sorted sets `:reserved` and `:delayed`, list `:notify`."""
 
     headers = False
+    own_keys = re.compile(r":(delayed|reserved|notify|published:[0-9a-f]{32})\Z")
 
     def ready(self, queue: str) -> str:
         """Return the queue's name behind the prefix."""

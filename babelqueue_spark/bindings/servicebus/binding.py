@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 import uuid
 from collections import defaultdict
@@ -43,6 +44,9 @@ _SHORTEST_LOCK = 1.0
 """Seconds that a lock is thought to last where our clock is so wrong that it seems to have lapsed."""
 _UNMEASURED = 1_024
 """Bytes that the client adds to a batch after it has measured it: the ids of its first message."""
+
+_NAME = re.compile(r"[\w.-]+(?:/[\w.-]+)*(?:/\$(?:transfer/\$)?deadletterqueue)?", re.IGNORECASE)
+_SUBSCRIPTION = "/subscriptions/"
 
 
 @dataclass
@@ -114,6 +118,20 @@ class ServiceBusBinding(Binding):
         since = ready[0].enqueued_time_utc if ready else None
         return None if since is None else since.timestamp()
 
+    def check_queue(self, queue: str) -> None:
+        super().check_queue(queue)
+        if not _NAME.fullmatch(queue):
+            raise self.refused_name(
+                queue, "it has letters, digits, '.', '-', '_' and '/', and may end with '/$DeadLetterQueue'"
+            )
+
+    def check_target(self, queue: str) -> None:
+        super().check_target(queue)
+        if is_dead_letter_queue(queue) or _SUBSCRIPTION in queue.casefold():
+            raise self.refused_name(
+                queue, "Service Bus itself puts messages there: write to a queue of your own, or the topic"
+            )
+
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
         """Claim by a link with credit for what is wanted, which is taken back at the end.
 
@@ -148,10 +166,6 @@ class ServiceBusBinding(Binding):
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         """Publish by batches as large as the namespace takes, one after the other, each of one key."""
         del idempotency_key
-        if is_dead_letter_queue(queue):
-            raise self._links.error(
-                "Service Bus itself puts messages there, and takes none: write to a queue of your own", queue
-            )
         made = self._entries(queue, messages)
         with self._links.explained(queue):
             for batch in self._batches(made, queue):
@@ -191,8 +205,8 @@ class ServiceBusBinding(Binding):
         """`<queue>.dlq`, or `<queue>.failed`; of a subscription or a sub-queue that of the topic or queue."""
         owner = queue.partition("/$")[0]
         lowered = owner.casefold()
-        if "/subscriptions/" in lowered:
-            owner = owner[: lowered.index("/subscriptions/")] + "." + owner[lowered.rindex("/") + 1 :]
+        if _SUBSCRIPTION in lowered:
+            owner = owner[: lowered.index(_SUBSCRIPTION)] + "." + owner[lowered.rindex("/") + 1 :]
         return f"{owner}.dlq" if style == "babelqueue" else f"{owner}.failed"
 
     def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:

@@ -36,7 +36,13 @@ from babelqueue_spark.bindings.sql import times
 from babelqueue_spark.bindings.sql.client import SqlClient
 from babelqueue_spark.bindings.sql.options import SqlOptions
 from babelqueue_spark.bindings.sql.outbox import ERROR_LENGTH, OutboxTables, Pending
-from babelqueue_spark.bindings.sql.tables import REASON_LENGTH, TRACE_LENGTH, URN_LENGTH, Tables
+from babelqueue_spark.bindings.sql.tables import (
+    LONGEST_QUEUE,
+    REASON_LENGTH,
+    TRACE_LENGTH,
+    URN_LENGTH,
+    Tables,
+)
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.errors import BrokerError, BrokerUnreachableError, MessageTooLargeError
 
@@ -238,6 +244,11 @@ class SqlBinding(Binding):
     def claimable(self, queue: str) -> bool:
         """Not in the failed table, which has no reservation columns."""
         return not _is_failed(queue)
+
+    def check_queue(self, queue: str) -> None:
+        super().check_queue(queue)
+        if len(queue) > LONGEST_QUEUE:
+            raise self.refused_name(queue, f"it has {LONGEST_QUEUE} characters at most")
 
     @classmethod
     def dead_letter_name(cls, queue: str, style: DeadLetterStyle) -> str:

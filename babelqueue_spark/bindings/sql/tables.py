@@ -22,6 +22,7 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.types import UserDefinedType
 
+LONGEST_QUEUE = 255
 URN_LENGTH = 255
 TRACE_LENGTH = 64
 REASON_LENGTH = 64
@@ -132,7 +133,7 @@ def _ends_with_the_id(*_: object, dialect: Any, **__: object) -> bool:
 def _message_columns() -> tuple[Column[Any], ...]:
     return (
         Column("id", ID, primary_key=True, nullable=True),
-        Column("queue", String(255), nullable=False),
+        Column("queue", String(LONGEST_QUEUE), nullable=False),
         Column("urn", String(URN_LENGTH), nullable=False),
         Column("trace_id", String(TRACE_LENGTH)),
         Column("attempts", Int, nullable=False, server_default=text("0")),

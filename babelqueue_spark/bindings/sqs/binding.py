@@ -15,7 +15,14 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.batches import counted_attempts, fitting
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
-from babelqueue_spark.bindings.sqs.client import BATCH, OverLimitError, SqsClient, is_fifo, short_name
+from babelqueue_spark.bindings.sqs.client import (
+    BATCH,
+    OverLimitError,
+    SqsClient,
+    is_fifo,
+    is_name,
+    short_name,
+)
 from babelqueue_spark.bindings.sqs.messages import (
     RequestEntry,
     Target,
@@ -79,6 +86,14 @@ class SqsBinding(Binding):
         wanted = ["ApproximateNumberOfMessages"]
         answer = self._sqs.call("get_queue_attributes", QueueUrl=self._sqs.url(queue), AttributeNames=wanted)
         return int(answer["Attributes"][wanted[0]])
+
+    def check_queue(self, queue: str) -> None:
+        if not is_name(queue):
+            raise self.refused_name(
+                queue,
+                "it has 1 to 80 letters, digits, hyphens and underscores, with .fifo at the end of a FIFO "
+                "queue's; or give its URL or ARN",
+            )
 
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
         """Claim by receives of ten, several in flight, until enough is taken or receives come back empty.

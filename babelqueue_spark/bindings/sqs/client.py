@@ -24,6 +24,7 @@ _Result = TypeVar("_Result")
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
 _ARN = re.compile(r"arn:[a-z-]+:sqs:(?P<region>[^:]*):(?P<account>[^:]*):(?P<name>[^:]+)")
+_URL = re.compile(r"https?://[!-~]+")
 _AWS_URL = re.compile(r"https://sqs\.(?P<region>[a-z0-9-]+)\.amazonaws\.com")
 _MISSING = re.compile("QueueDoesNotExist|NonExistentQueue")
 _FIRST_PAUSE = 0.2
@@ -116,20 +117,13 @@ class SqsClient(AwsClient):
 
     def _resolved(self, queue: str) -> str:
         arn = _ARN.fullmatch(queue)
-        is_url = queue.startswith(("https://", "http://"))
         self._check(queue, arn or _AWS_URL.match(queue))
-        if is_url:
+        if _URL.fullmatch(queue):
             return queue
         if arn:
             name, account = arn["name"], arn["account"]
             found = self.call("get_queue_url", QueueName=name, QueueOwnerAWSAccountId=account)
             return str(found["QueueUrl"])
-        if not _NAME.fullmatch(queue):
-            raise self.error(
-                "this cannot be a name: 1 to 80 letters, digits, hyphens and underscores, with .fifo at "
-                "the end of a FIFO queue's; or give its URL or ARN",
-                queue,
-            )
         if self._options.prefix:
             return f"{self._options.prefix.rstrip('/')}/{queue}"
         return self._found_or_created(queue)
@@ -158,6 +152,11 @@ class SqsClient(AwsClient):
 def short_name(queue: str) -> str:
     """Return the name in a queue's URL or ARN."""
     return re.split("[/:]", queue)[-1]
+
+
+def is_name(queue: str) -> bool:
+    """Return whether a queue can have this name, URL or ARN."""
+    return any(each.fullmatch(queue) for each in (_NAME, _ARN, _URL))
 
 
 def is_fifo(queue: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from typing import Any
 
@@ -22,13 +23,17 @@ from babelqueue_spark.connector.rows.bodies import (
     received_of,
     texts_of,
 )
-from babelqueue_spark.connector.rows.dead_letters import dead_letter_queue
+from babelqueue_spark.connector.rows.dead_letters import dead_letter_blocks, dead_letter_queue
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.connector.rows.size_limits import within_bounds
 from babelqueue_spark.envelope import decode
-from babelqueue_spark.errors import BabelQueueError, InvalidPayloadError
+from babelqueue_spark.errors import BabelQueueError, InvalidPayloadError, OptionError
 from babelqueue_spark.schemas.registry import Registry
 
+logger = logging.getLogger(__name__)
+
+NO_QUEUE = "no_queue"
+"""The reason of dead letters that name what is no queue."""
 COLUMNS = (
     "job", "urn", "data", "trace_id", "queue", "attempts", "headers", "meta", "key", "delay", "deliver_at",
     "dead_letter", "body", "error", "violation", "delivery",
@@ -37,7 +42,13 @@ COLUMNS = (
 
 
 def to_messages(
-    rows: pa.RecordBatch, first_row: int, ids: IdSource, options: Options, binding: BaseBinding
+    rows: pa.RecordBatch,
+    first_row: int,
+    ids: IdSource,
+    options: Options,
+    binding: BaseBinding,
+    *,
+    dead_letters: bool = False,
 ) -> dict[str, pa.RecordBatch]:
     """Encode rows as envelopes, by physical queue, in the order of the rows.
 
@@ -47,6 +58,8 @@ def to_messages(
         ids: source of missing ids.
         options: default queue, and where dead letters go.
         binding: its capabilities bound what headers, keys and delays may hold.
+        dead_letters: rows that name what is no queue become dead letters of the default queue, if there is
+            one.
 
     Returns:
         queue → `OUTGOING` batch, with the column `ENVELOPE_COLUMN` where all bodies were made here.
@@ -55,11 +68,14 @@ def to_messages(
         BabelQueueError: a row lacks what it needs, or the broker cannot carry it; names the row.
     """
     blocks = blocks_of(rows)
+    if dead_letters and options.queue:
+        blocks = _with_refused(blocks, rows, options.queue[0], binding)
     queues = _queues(rows, blocks, options, first_row)
     found, envelopes = bodies_and_envelopes(rows, blocks, queues, first_row, ids)
     if options.catalog is not None:
         _check_payloads(found, blocks.is_null(), options.catalog, first_row)
     targets = _targets(queues, blocks, options, binding)
+    _check_targets(targets, first_row, binding)
     delays = _delays(rows, first_row, binding)
     _check_delays(delays, targets, binding)
     outgoing = pa.RecordBatch.from_arrays(
@@ -113,6 +129,51 @@ def _targets(
     own = queues.dictionary_encode()
     dead = [dead_letter_queue(queue, options, binding) for queue in own.dictionary.to_pylist()]
     return pc.if_else(blocks.is_valid(), pa.array(dead, pa.string()).take(own.indices), queues)
+
+
+def _check_targets(targets: pa.StringArray, first_row: int, binding: BaseBinding) -> None:
+    for name, why in refused_targets(targets, binding).items():
+        row = first_row + pc.index(targets, name).as_py()
+        raise BabelQueueError(f"row {row} cannot be published: {why}")
+
+
+def refused_targets(names: pa.StringArray, binding: BaseBinding) -> dict[str, str]:
+    """Return the names among these to which nothing can be published, with why."""
+    refused: dict[str, str] = {}
+    for name in names.unique().drop_null().to_pylist():
+        try:
+            binding.check_target(name)
+        except OptionError as error:
+            refused[name] = error.text
+    return refused
+
+
+def _with_refused(
+    blocks: pa.StructArray, rows: pa.RecordBatch, queue: str, binding: BaseBinding
+) -> pa.StructArray:
+    """Return the blocks, and new ones for the rows that name what is no queue: dead letters of `queue`."""
+    names = not_empty(texts_of(rows, "queue"))
+    refused = refused_targets(names, binding)
+    wanted = pc.and_(blocks.is_null(), pc.is_in(names, pa.array([*refused], pa.string())))
+    if not pc.any(wanted).as_py():
+        return blocks
+    logger.warning("%d rows become dead letters of '%s': %s", wanted.true_count, queue, [*refused.values()])
+    count = rows.num_rows
+    made = dead_letter_blocks(
+        pa.repeat(NO_QUEUE, count),
+        original_queues=pa.repeat(queue, count),
+        attempts=_attempts(rows),
+        errors=pa.array([refused.get(name) for name in names.to_pylist()], pa.string()),
+    )
+    given = [child_of(blocks, field.name, field.type) for field in made.type]
+    kept = pa.StructArray.from_arrays(given, fields=list(made.type), mask=blocks.is_null())
+    return pc.if_else(wanted, made, kept)
+
+
+def _attempts(rows: pa.RecordBatch) -> pa.Int32Array:
+    column = column_of(rows, "attempts")
+    zero = pa.scalar(0, pa.int32())
+    return pa.repeat(zero, rows.num_rows) if column is None else pc.fill_null(column.cast(zero.type), zero)
 
 
 # -- headers, keys, delays -------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -120,14 +121,13 @@ def _publish(
         ThreadPoolExecutor(1, "publish") as thread,
         ExitStack() as stack,
     ):
+        encode = partial(to_messages, options=options, binding=asked, dead_letters=True)
         if options.catalog is not None:
-            batches = stack.enter_context(
-                checked_first(batches, lambda rows, row: to_messages(rows, row, stamp, options, asked))
-            )
+            batches = stack.enter_context(checked_first(batches, lambda rows, row: encode(rows, row, stamp)))
         for chunk in in_chunks(batches, binding):
             of_content = IdSource(f"{stamp.text} {_fingerprint(chunk)}", stamp.writer)
             ids = of_content if ids_by_content else stamp
-            encoded = to_messages(chunk, row, ids, options, asked)
+            encoded = encode(chunk, row, ids)
             published += sent.result() if sent else 0
             sent = thread.submit(_send, binding, encoded, of_content, row, lines, spans)
             row += chunk.num_rows
