@@ -14,9 +14,9 @@ import babelqueue_spark.needs_spark  # noqa: F401
 
 # isort: split
 
-import re
 import uuid
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +34,7 @@ from babelqueue_spark.connector.rows.payloads import check_data
 from babelqueue_spark.connector.rows.reading import ENVELOPE, arrow_fields, envelope_columns
 from babelqueue_spark.envelope.trace import trace_context as _trace_context
 from babelqueue_spark.envelope.typed import typed
+from babelqueue_spark.envelope.urns import matches
 from babelqueue_spark.schemas import protection
 from babelqueue_spark.schemas.masking import Mask
 from babelqueue_spark.schemas.registry import Registry, registry_of
@@ -355,8 +356,6 @@ def _continued(inbound: pa.Array, job: pa.Array, data: pa.Array, queue: pa.Array
 
 
 def _matching(job: pa.Array, pattern: pa.Array) -> pa.Array:
-    matches = pa.nulls(len(job), pa.bool_())
-    for each in pattern.unique().drop_null().to_pylist():
-        like = re.sub(r"([\\%_])", r"\\\1", each).replace("*", "%")
-        matches = pc.if_else(pc.equal(pattern, each), pc.match_like(job, like), matches)
-    return matches
+    known = cache(matches)
+    pairs = zip(pattern.to_pylist(), job.to_pylist(), strict=True)
+    return pa.array([None if None in pair else known(*pair) for pair in pairs], pa.bool_())

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from babelqueue_spark.envelope.urns import specificity
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.functions import urn_matches
 
@@ -38,7 +39,7 @@ class Routes:
 
         Of two patterns with as many, the one that was given first.
         """
-        ordered = sorted(self._pairs, key=lambda pair: ("*" in pair[0], -len(pair[0].replace("*", ""))))
+        ordered = sorted(self._pairs, key=lambda pair: specificity(pair[0]))
         return F.coalesce(*(_queue(job, pattern, queue) for pattern, queue in ordered))
 
     def all(self, job: Column) -> Column:

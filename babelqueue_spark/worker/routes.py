@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from pyspark.sql.types import DataType
 
+from babelqueue_spark.envelope.urns import matches, specificity
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.worker.messages import EXECUTION_FAILED
 
@@ -118,7 +118,7 @@ class Routes:
 
 
 def _rank(route: Handler | Subscriber) -> tuple[bool, int]:
-    return "*" in route.pattern, -len(route.pattern.replace("*", ""))
+    return specificity(route.pattern)
 
 
 def check_function(pattern: str, run: Callable[..., Any], what: str = "handler") -> None:
@@ -130,10 +130,3 @@ def check_function(pattern: str, run: Callable[..., Any], what: str = "handler")
             f"the {what} of '{pattern}' is an async function, which nobody would await: run it with "
             "asyncio.run in a plain function"
         )
-
-
-def matches(pattern: str, job: str) -> bool:
-    """Tell whether a URN matches a pattern in which `*` stands for any text, the empty one too."""
-    if "*" not in pattern:
-        return pattern == job
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), job, re.DOTALL) is not None

@@ -100,6 +100,11 @@ def test_exact_urns_come_first_and_then_the_longest_pattern(job: str, pattern: s
     assert (found and found.pattern) == pattern
 
 
+def test_a_pattern_with_several_stars_is_tried_in_linear_time() -> None:
+    routes = Routes([MessageHandler("urn:*a*a*a*a*a*b", print)])
+    assert routes.of("urn:" + "a" * 20_000) is None
+
+
 def test_handlers_that_cannot_be() -> None:
     worker = Worker({"url": "redis://localhost"}, journal="/nowhere")
     worker.handler("urn:a")(print)
