@@ -6,8 +6,9 @@
         --state s3a://streams/bridge --every '5 seconds'
 
 Messages keep their data as it stands, trace_id, meta, attempts, and where the target keeps them headers
-and key. Dead letters arrive in the target's dead-letter queues. What no reader would accept arrives there
-too, byte for byte and with the reason. A message leaves its queue when the stream's journal has it; a run
+and key. Dead letters that lie in the dead-letter queue of the queue that their block names arrive in the
+target's dead-letter queues. What no reader would accept arrives there too, byte for byte and with the
+reason. A message leaves its queue when the stream's journal has it; a run
 that was killed is repeated without loss, and without repeats where the target is Redis or SQL.
 
 Without `--every` it carries what is there when it starts, then stops; with it, it continues until it is
@@ -20,11 +21,16 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import BooleanType
 
+from babelqueue_spark.bindings import binding_class
 from babelqueue_spark.connector.options import Options, read_options, write_options
+from babelqueue_spark.connector.rows.dead_letters import is_dead_letter_queue
 from babelqueue_spark.connector.rows.reading import SCHEMA
 from babelqueue_spark.jobs.command import Arguments, bar, job, new_console, observed, place, session, waiting
 
@@ -92,7 +98,7 @@ def start(
     frame = spark.readStream.format("babelqueue").options(**source).load()
     trigger: dict[str, Any] = {"processingTime": given.every} if given.every else {"availableNow": True}
     return (
-        carried_columns(frame, given.to_queue, sink)
+        carried_columns(frame, given.to_queue, read_options(source), sink)
         .writeStream.format("babelqueue")
         .queryName(f"bridge {given.from_queue}")
         .options(**target)
@@ -102,12 +108,17 @@ def start(
     )
 
 
-def carried_columns(frame: DataFrame, queue: str | None, sink: Options) -> DataFrame:
-    """Return what is written of the columns of a read, as far as the target keeps it."""
+def carried_columns(frame: DataFrame, queue: str | None, source: Options, sink: Options) -> DataFrame:
+    """Return what is written of the columns of a read, as far as the target keeps it.
+
+    Dead letters name no queue, so that they go to their own dead-letter queues; a message with a block that
+    was read from elsewhere does.
+    """
     with sink.binding() as binding:
         can = binding.capabilities
     beside = [*(["headers"] if can.headers else []), *(["delivery.key"] if can.keys else [])]
-    refused = F.col("error").isNotNull() & F.col("dead_letter").isNull()
+    dead = _are_dead_letters(source)("queue", "dead_letter.original_queue")
+    refused = F.col("error").isNotNull() & ~dead
     nothing = F.from_json(F.lit("{}"), SCHEMA["dead_letter"].dataType.simpleString())
     block = nothing.withField("reason", F.col("error")).withField("error", F.lit("refused by the job bridge"))
     return frame.select(
@@ -117,10 +128,29 @@ def carried_columns(frame: DataFrame, queue: str | None, sink: Options) -> DataF
         "meta",
         "attempts",
         "body",
-        (F.lit(queue) if queue else F.col("queue")).alias("queue"),
+        F.when(~dead, F.lit(queue) if queue else F.col("queue")).alias("queue"),
         F.when(refused, block).otherwise(F.col("dead_letter")).alias("dead_letter"),
         *beside,
     )
+
+
+def _are_dead_letters(source: Options) -> Callable[..., Column]:
+    """Make the function that tells whether messages were read from their dead-letter queue."""
+
+    def were(queues: pa.Array, originals: pa.Array) -> pa.Array:
+        kind = binding_class(source.broker)
+        pairs = zip(queues.to_pylist(), originals.to_pylist(), strict=True)
+        return pa.array(
+            [
+                original is not None and is_dead_letter_queue(queue, original, source, kind)
+                for queue, original in pairs
+            ],
+            pa.bool_(),
+        )
+
+    make: Any = arrow_udf  # its annotations know atomic types only
+    found: Callable[..., Column] = make(were, BooleanType())
+    return found
 
 
 def follow(query: StreamingQuery, progress: Callable[[int], object]) -> int:

@@ -58,6 +58,21 @@ def test_messages_dead_letters_and_bad_ones(
     assert json.loads(refused)["dead_letter"]["reason"] == "poison"
 
 
+def test_a_block_counts_only_in_the_dead_letter_queue_that_it_names(
+    spark: Any, sqlite: str, queue: str, tmp_path: Path, run: Run
+) -> None:
+    """Whoever sends a message can give it a block that names another team's queue."""
+    target = f"sqlite:///{tmp_path}/target.db"
+    stray = dead(order(queue, n=1), "billing")
+    publish(sqlite, queue, [stray])
+    publish(sqlite, f"{queue}.dlq", [letter := dead(order(queue, n=2), queue)])
+    arguments = ["--from-url", sqlite, "--from-queue", f"{queue},{queue}.dlq", "--to-url", target]
+    assert run("bridge", *arguments, "--state", str(tmp_path / "state")).code == 0
+    assert taken(target, queue, 1) == [stray]
+    assert taken(target, f"{queue}.dlq", 1) == [letter]
+    assert backlog(target, "billing.dlq") == 0
+
+
 def test_headers_where_both_keep_them_and_queues_of_the_same_name(
     spark: Any, redis_server: Any, queue: str, tmp_path: Path, run: Run
 ) -> None:

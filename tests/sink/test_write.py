@@ -13,6 +13,7 @@ from babelqueue.codec import EnvelopeCodec
 
 from tests.servers.rabbitmq import RabbitServer
 from tests.streams import WAIT, backlog, envelope, publish
+from tests.worker.test_redrive import dead
 
 pytestmark = pytest.mark.spark
 
@@ -92,6 +93,21 @@ def test_a_read_can_be_written_to_another_queue(spark: Any, url: str, queue: str
     write(frame.drop("headers", "queue"), url, f"{queue}-copy")
     before, after = browse(spark, url, queue), browse(spark, url, f"{queue}-copy")
     assert [bytes(row.body) for row in before] == [bytes(row.body) for row in after]
+
+
+def test_a_block_that_came_with_a_message_does_not_say_where_its_copy_goes(
+    spark: Any, redis_server: Any, queue: str
+) -> None:
+    url, copies = f"{redis_server.url[:-1]}2", f"{redis_server.url[:-1]}3"
+    billing = f"{queue}-billing"
+    stray, letter = (dead(envelope(n, queue), name) for n, name in enumerate([billing, queue]))
+    publish(url, queue, [stray])
+    publish(url, f"{queue}.dlq", [letter])
+    for name in (queue, f"{queue}.dlq"):
+        write(spark.read.format("babelqueue").options(url=url, queue=name).load(), copies)
+    assert backlog(copies, f"{billing}.dlq") == 0
+    for name, body in ((queue, stray), (f"{queue}.dlq", letter)):
+        assert [bytes(row.body) for row in browse(spark, copies, name)] == [body]
 
 
 def test_dead_letters_keep_their_bytes_and_go_to_the_dead_letter_queue(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import BaseBinding
+from babelqueue_spark.bindings.contract import DeadLetterStyle
 from babelqueue_spark.connector.options import Options
 from babelqueue_spark.envelope import DEAD_LETTER_TYPE
 
@@ -15,6 +17,14 @@ from babelqueue_spark.envelope import DEAD_LETTER_TYPE
 def dead_letter_queue(queue: str, options: Options, binding: BaseBinding) -> str:
     """Name the queue where dead letters of `queue` go: the option's, or the broker's name for it."""
     return options.dead_letter_queue or binding.dead_letter_name(queue, options.dead_letter_style)
+
+
+def is_dead_letter_queue(
+    queue: str, original: str, options: Options, binding: BaseBinding | type[BaseBinding]
+) -> bool:
+    """Tell whether dead letters of `original` lie in `queue`: by the option, or by a style's name."""
+    names = (binding.dead_letter_name(original, style) for style in get_args(DeadLetterStyle))
+    return queue == options.dead_letter_queue or queue in names
 
 
 def dead_letter_blocks(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
+from functools import cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +24,11 @@ from babelqueue_spark.connector.rows.bodies import (
     received_of,
     texts_of,
 )
-from babelqueue_spark.connector.rows.dead_letters import dead_letter_blocks, dead_letter_queue
+from babelqueue_spark.connector.rows.dead_letters import (
+    dead_letter_blocks,
+    dead_letter_queue,
+    is_dead_letter_queue,
+)
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.connector.rows.size_limits import within_bounds
 from babelqueue_spark.envelope import decode
@@ -68,10 +73,13 @@ def to_messages(
         BabelQueueError: a row lacks what it needs, or the broker cannot carry it; names the row.
     """
     blocks = blocks_of(rows)
+    stray = _stray(rows, blocks, options, binding)
+    blocks = pc.if_else(stray, None, blocks)
     if dead_letters and options.queue:
         blocks = _with_refused(blocks, rows, options.queue[0], binding)
     queues = _queues(rows, blocks, options, first_row)
-    found, envelopes = bodies_and_envelopes(rows, blocks, queues, first_row, ids)
+    found, envelopes = bodies_and_envelopes(rows, blocks, queues, first_row, ids, pc.invert(stray))
+    found = pc.if_else(stray, received_of(rows), found)
     if options.catalog is not None:
         _check_payloads(found, blocks.is_null(), options.catalog, first_row)
     targets = _targets(queues, blocks, options, binding)
@@ -120,6 +128,38 @@ def _queues(rows: pa.RecordBatch, blocks: pa.Array, options: Options, first_row:
         row = first_row + pc.index(queues.is_null(), True).as_py()
         raise BabelQueueError(f"row {row} names no queue: set option 'queue', or fill the column 'queue'")
     return queues
+
+
+def _stray(
+    rows: pa.RecordBatch, blocks: pa.StructArray, options: Options, binding: BaseBinding
+) -> pa.BooleanArray:
+    """Which messages came with their block from elsewhere than a dead-letter queue: they go on as they are.
+
+    Whoever sends a message may give it a block. It counts where the row's `queue`, from which it was read,
+    is the dead-letter queue of the block's `original_queue`; or where the row names no queue.
+    """
+    none = pa.repeat(False, rows.num_rows)
+    own = _own_blocks(rows, blocks)
+    if not pc.any(own).as_py():
+        return none
+    places = zip(
+        not_empty(texts_of(rows, "queue")).to_pylist(),
+        child_of(blocks, "original_queue", pa.string()).to_pylist(),
+        strict=True,
+    )
+    counts = cache(partial(is_dead_letter_queue, options=options, binding=binding))
+    elsewhere = [queue is not None and not counts(queue, original or "") for queue, original in places]
+    return pc.and_(own, pa.array(elsewhere, pa.bool_()))
+
+
+def _own_blocks(rows: pa.RecordBatch, blocks: pa.StructArray) -> pa.BooleanArray:
+    """Return which rows have the very block that is in their body."""
+    there = pc.and_(blocks.is_valid(), received_of(rows).is_valid())
+    if not pc.any(there).as_py():
+        return there
+    found = decode(pc.if_else(there, received_of(rows), None)).column("dead_letter")
+    pairs = zip(found.to_pylist(), blocks.to_pylist(), strict=True)
+    return pc.and_(there, pa.array([own == block for own, block in pairs], pa.bool_()))
 
 
 def _targets(
