@@ -151,10 +151,8 @@ class Policy:
         return Verdict(Outcome.DEAD_LETTERED, attempts, named, shortened(f"the {what} was refused: {why}"))
 
     def gated(self, attempts: int) -> Verdict:
-        """Refuse a message whose headers name another schema version; its body is not read."""
+        """Dead-letter a message whose headers name another schema version, as it is; its body is not read."""
         reason = Reason.UNSUPPORTED_SCHEMA_VERSION
-        if self.unknown_urn == "delete":
-            return Verdict(Outcome.DROPPED, attempts, reason)
         return Verdict(Outcome.DEAD_LETTERED, attempts, reason, annotated=False)
 
     def failed(self, attempts: int, failure: Failure) -> Verdict:
