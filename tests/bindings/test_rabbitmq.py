@@ -444,6 +444,12 @@ def given_by(claim: Future[pa.RecordBatch]) -> int:
     return 0
 
 
+def assert_next(rabbit: RabbitBinding, queue: str, body: bytes) -> None:
+    claimed = take(rabbit, queue, 1)
+    assert claimed.column("body").to_pylist() == [body]
+    assert rabbit.acknowledge(queue, claimed).to_pylist() == [True]
+
+
 class TestPublishing:
     def test_what_cannot_be_routed_is_an_error(self, rabbitmq_server: RabbitServer, channel: Any) -> None:
         exchange = f"events-{uuid.uuid4().hex}"
@@ -485,6 +491,30 @@ class TestPublishing:
         assert claimed.column("body").to_pylist() == [b"soon"]
         assert claimed.column("redelivered").to_pylist() == [False]
         assert time.monotonic() - started >= 0.3
+
+    def test_a_quorum_wait_queue_keeps_what_its_target_refuses(self, queue: str) -> None:
+        """The target is full when the message is due, then the broker is killed.
+
+        It was stopped once before: RabbitMQ loses a quorum queue that it has made seconds before it dies.
+        """
+        full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+        with RabbitServer() as server:
+            with closing(pika.BlockingConnection(pika.URLParameters(server.url))) as connection:
+                connection.channel().queue_declare(queue, durable=True, arguments=full)
+            with binding(server, delay_queue_type="quorum") as rabbit:
+                rabbit.publish(queue, outgoing([b"early"], delays=[100]))
+                assert_next(rabbit, queue, b"early")
+            server.stop()
+            server.start()
+            with binding(server, delay_queue_type="quorum") as rabbit:
+                rabbit.publish(queue, outgoing([b"first"]))
+                rabbit.publish(queue, outgoing([b"late"], delays=[100]))
+                await_backlog(rabbit, f"{queue}.delay.quorum.100", 0)  # it is due, and on its way
+            server.kill()
+            server.start()
+            with binding(server) as rabbit:
+                assert_next(rabbit, queue, b"first")
+                assert_next(rabbit, queue, b"late")
 
     def test_a_delayed_exchange_gets_the_delay_as_its_header(
         self, rabbitmq_server: RabbitServer, channel: Any, queue: str

@@ -63,7 +63,10 @@ class RabbitServer(Server):
             "RABBITMQ_ALLOW_INPUT": "true",  # in the foreground, so that our process is the node
             "RABBITMQ_NODENAME": f"rabbit-{self.port}@localhost",
             "RABBITMQ_DIST_PORT": str(free_port()),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-noinput -kernel inet_dist_use_interface {127,0,0,1}",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
+                "-noinput -kernel inet_dist_use_interface {127,0,0,1} "
+                "-rabbit dead_letter_worker_publisher_confirm_timeout 500"
+            ),
             "RABBITMQ_MNESIA_BASE": home,
             "RABBITMQ_LOG_BASE": home,
             "RABBITMQ_CONFIG_FILE": f"{home}/rabbitmq.conf",

@@ -29,6 +29,8 @@ Options, as `rabbitmq.<name>`:
         publish
     routing_key (the queue's name): with `rabbitmq.exchange` only
     delayed_exchange (none: wait queues): an exchange of type `x-delayed-message` for messages with a delay
+    delay_queue_type (`classic`): of wait queues; with `quorum` they keep what its queue does not take, and
+        are not deleted; needs RabbitMQ 3.10
     heartbeat (20): seconds; the connection to a silent broker ends after twice as many and ten
     blocked_connection_timeout (60): seconds that a publish waits while the memory or disk alarm is on
     socket_timeout, stack_timeout (10, 15): seconds

@@ -11,13 +11,14 @@ from urllib.parse import urlsplit
 import pika
 
 from babelqueue_spark.bindings.contract import BindingConfig
-from babelqueue_spark.bindings.options import OptionTable, Parsers, flag, timeout, tls_context, whole
+from babelqueue_spark.bindings.options import OptionTable, Parsers, flag, one_of, timeout, tls_context, whole
 from babelqueue_spark.errors import OptionError
 
 _OWN: Parsers = {
     "exchange": str,
     "routing_key": str,
     "delayed_exchange": str,
+    "delay_queue_type": one_of("classic", "quorum"),
     "client_name": str,
 }
 
@@ -63,6 +64,7 @@ class RabbitOptions:
         exchange: where `publish` sends; the default exchange when empty, whose queues are declared.
         routing_key: in place of the queue's name, for an exchange of the user's.
         delayed_exchange: an exchange of the plugin rabbitmq_delayed_message_exchange; None = wait queues.
+        delay_queue_type: of wait queues, `classic` or `quorum`.
         client_name: as the management page shows the connection.
         client: further parameters of the connection.
         tls: the `ssl_` options.
@@ -73,6 +75,7 @@ class RabbitOptions:
     exchange: str
     routing_key: str | None
     delayed_exchange: str | None
+    delay_queue_type: str
     client_name: str
     client: Mapping[str, Any]
     tls: Mapping[str, Any] = field(repr=False)
@@ -92,6 +95,7 @@ class RabbitOptions:
             exchange=exchange,
             routing_key=routing_key,
             delayed_exchange=values.get("delayed_exchange"),
+            delay_queue_type=values.get("delay_queue_type", "classic"),
             client_name=values.get("client_name", "babelqueue-spark"),
             client={name: values[name] for name in _CLIENT if name in values},
             tls=tls,

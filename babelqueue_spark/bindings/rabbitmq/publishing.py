@@ -84,7 +84,7 @@ class Publisher:
             return "", queue
         if options.delayed_exchange:
             return options.delayed_exchange, queue
-        return "", self._queues.waiting(queue, delay)
+        return "", self._queues.waiting(queue, delay, options.delay_queue_type)
 
     def _check_delays(self, messages: pa.RecordBatch) -> None:
         options = self._options

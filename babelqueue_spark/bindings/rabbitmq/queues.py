@@ -13,7 +13,12 @@ from babelqueue_spark.errors import BrokerError, QueueNotFoundError
 
 _IDLE_WAIT_QUEUE = 3_600_000
 """Milliseconds for which a wait queue outlives its last message."""
-_WAITING = re.compile(r".+\.delay\.[0-9]+")
+_WAITING = re.compile(r".+\.delay\.(quorum\.)?[0-9]+")
+_KEEPING = {
+    "x-queue-type": "quorum",
+    "x-dead-letter-strategy": "at-least-once",
+    "x-overflow": "reject-publish",
+}
 
 
 class Queues:
@@ -59,17 +64,18 @@ class Queues:
         self._client.call_aside(partial(_declare, queue, durable=True, arguments={"x-expires": idle}))
         self._declared.add(queue)
 
-    def waiting(self, queue: str, delay: int) -> str:
+    def waiting(self, queue: str, delay: int, kind: str) -> str:
         """Make `<queue>.delay.<milliseconds>`, which hands its messages to the queue after that time.
 
-        A use keeps it for as long as a message may wait, and an hour.
+        A use keeps it for as long as a message may wait, and an hour. One of `kind` quorum has a name of its
+        own and stays: it keeps messages that the queue does not take.
         """
-        name = f"{queue}.delay.{delay}"
+        name = f"{queue}.delay.{'quorum.' if kind == 'quorum' else ''}{delay}"
         arguments = {
             "x-message-ttl": delay,
             "x-dead-letter-exchange": "",
             "x-dead-letter-routing-key": queue,
-            "x-expires": delay + _IDLE_WAIT_QUEUE,
+            **(_KEEPING if kind == "quorum" else {"x-expires": delay + _IDLE_WAIT_QUEUE}),
         }
         self._client.call_aside(partial(_declare, name, durable=True, arguments=arguments))
         return name
