@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -53,31 +54,46 @@ class Place:
     rest: Place | None = None
     leads: bool = False
 
-    def below(self) -> Iterator[Place]:
-        """Yield the places of members and elements."""
-        yield from self.properties.values()
-        yield from self.first
-        yield from (place for place in (self.others, self.rest) if place is not None)
+    @property
+    def members(self) -> list[Place]:
+        """The places of an object here."""
+        return [*self.properties.values(), *([self.others] if self.others else ())]
+
+    @property
+    def elements(self) -> list[Place]:
+        """The places of an array here."""
+        return [*self.first, *([self.rest] if self.rest else ())]
+
+    @cached_property
+    def by_members(self) -> bool:
+        """Whether an object leads to marks."""
+        return _lead(self.members)
+
+    @cached_property
+    def by_elements(self) -> bool:
+        """Whether an array leads to marks."""
+        return _lead(self.elements)
 
 
 class SensitiveFields:
     """The sensitive fields in the payload of one URN.
 
     A mark counts wherever it stands: in an array of arrays, in a member whose name has a dot, behind a
-    `$ref`, in any branch of `allOf`, `anyOf` and `oneOf`.
+    `$ref`, in any branch of `allOf`, `anyOf` and `oneOf`. Where marks lie below a place, any other value
+    there than null, or the object or array that has them, is sensitive too.
 
     Args:
         documents: of a registry.
         urn: one of its URNs.
 
     Raises:
-        OptionError: the schema marks `data` as a whole, or a `$ref` refers to nothing that is there.
+        OptionError: the schema marks all of `data`, or a `$ref` refers to nothing that is there.
     """
 
     def __init__(self, documents: Documents, urn: str) -> None:
         name = documents.names[urn]
         self._place = _Places(documents).of([(documents.contents[name], name)])
-        if self._place.marked:
+        if self._place.marked or (self._place.leads and not self._place.by_members):
             raise OptionError(
                 f"catalog: {name}: {MARK} marks all of 'data', which has to stay an object: mark its members"
             )
@@ -108,7 +124,7 @@ class _Places:
         while changed:
             changed = False
             for each in self._known.values():
-                if not each.leads and (each.marked or any(below.leads for below in each.below())):
+                if not each.leads and (each.marked or _lead(each.members + each.elements)):
                     each.leads = changed = True
         return place
 
@@ -157,6 +173,10 @@ class _Places:
                 f"catalog: {base} refers to {reference}, which may mark sensitive fields, and cannot be read"
             )
         return found
+
+
+def _lead(places: list[Place]) -> bool:
+    return any(place.leads for place in places)
 
 
 def _of_member(schema: Mapping[str, Any], name: str) -> Any:
@@ -212,13 +232,14 @@ def _rest(schema: Mapping[str, Any]) -> Any:
 def _value(text: bytes, place: Place | None, replace: Replace) -> bytes:
     if place is None or not place.leads:
         return text
-    if place.marked:
-        return replace(text)
-    if text.startswith(b"{"):
-        return _members(text, place, replace)
-    if text.startswith(b"["):
-        return _elements(text, place, replace)
-    return text
+    if not place.marked:
+        if text == b"null":
+            return text
+        if place.by_members and text.startswith(b"{"):
+            return _members(text, place, replace)
+        if place.by_elements and text.startswith(b"["):
+            return _elements(text, place, replace)
+    return replace(text)
 
 
 def _members(text: bytes, place: Place, replace: Replace) -> bytes:

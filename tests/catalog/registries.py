@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.streams import envelope
+
 ORDERS, MAILS = "urn:babel:orders:created", "urn:babel:mails:sent"
 ORDER = {
     "type": "object",
@@ -30,3 +32,29 @@ def registry(folder: Path, schemas: Mapping[str, Any]) -> Path:
     path = folder / "registry.json"
     path.write_text(json.dumps({"schemas": entries}, indent=2) + "\n")
     return path
+
+
+SECRET = "ann@shop.example"
+_CONTACT = {"properties": {"email": {"type": "string", "x-gdpr-sensitive": "contact"}}}
+FORMS: dict[str, Any] = {
+    f"urn:babel:forms:{name}": {"$defs": {"contact": _CONTACT}, "properties": {"contact": contact}}
+    for name, contact in {
+        "type": {"type": "object", **_CONTACT},
+        "no-type": _CONTACT,
+        "types": {"type": ["object", "null"], **_CONTACT},
+        "ref": {"$ref": "#/$defs/contact"},
+        "all-of": {"allOf": [_CONTACT]},
+        "any-of": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/contact"}]},
+        "one-of": {"oneOf": [{"type": "string"}, _CONTACT]},
+    }.items()
+}
+"""Schemas by URN that lead to the mark of `contact.email` in each way."""
+
+STRAYS = [SECRET, [SECRET], [{"email": SECRET}], [[{"email": SECRET}]]]
+"""Values of `contact` at another level than these schemas say."""
+STRAYED = [(urn, {"contact": stray}) for urn in FORMS for stray in STRAYS]
+
+
+def strayed() -> list[bytes]:
+    """A body for each form and stray."""
+    return [envelope(number, job=urn, data=data) for number, (urn, data) in enumerate(STRAYED)]

@@ -17,11 +17,10 @@ from babelqueue_spark.schemas.registry import Registry
 from babelqueue_spark.schemas.sensitive import MARK
 from babelqueue_spark.worker import Reject, Worker
 from tests.brokers import url_of
-from tests.catalog.registries import MAILS, ORDERS, registry
+from tests.catalog.registries import MAILS, ORDERS, SECRET, registry
 from tests.streams import envelope, publish, run, stream
 from tests.worker.queues import lines
 
-SECRET = "ann@shop.example"
 SCHEMAS: dict[str, Any] = {
     ORDERS: {
         "type": "object",

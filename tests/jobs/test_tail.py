@@ -9,7 +9,7 @@ import pytest
 
 from babelqueue_spark.jobs import tail
 from babelqueue_spark.schemas.sensitive import MARK
-from tests.catalog.registries import registry
+from tests.catalog.registries import FORMS, SECRET, STRAYED, registry, strayed
 from tests.jobs.conftest import Run
 from tests.streams import backlog, envelope, publish
 
@@ -50,6 +50,16 @@ def test_sensitive_fields_are_masked(sqlite: str, queue: str, run: Run, tmp_path
     assert shown["data"] == '{"order_id":8}'
     assert hidden["data"] == bad["data"] == bad["body"] == "***"
     assert "7000" not in run("tail", "--url", sqlite, "--queue", queue, *options[:2]).out
+
+
+def test_values_where_a_container_of_sensitive_fields_belongs_are_masked(
+    sqlite: str, queue: str, run: Run, tmp_path: Path
+) -> None:
+    publish(sqlite, queue, strayed())
+    given = ["--url", sqlite, "--queue", queue, "--lines", "100", "--json"]
+    shown = run("tail", *given, "--option", f"catalog={registry(tmp_path, FORMS)}").out
+    assert len(shown.splitlines()) == len(STRAYED)
+    assert SECRET not in shown
 
 
 def test_it_follows(sqlite: str, queue: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

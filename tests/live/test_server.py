@@ -13,7 +13,7 @@ import pytest
 
 from babelqueue_spark.jobs.page.live import Live
 from babelqueue_spark.schemas.sensitive import MARK
-from tests.catalog.registries import registry
+from tests.catalog.registries import FORMS, SECRET, STRAYED, registry, strayed
 from tests.live.pages import put_dead_letters, running
 from tests.streams import backlog, publish
 from tests.worker.queues import order, taken
@@ -194,3 +194,11 @@ def test_only_the_first_messages_of_a_long_queue(live: Live, url: str) -> None:
     publish(url, "orders.dlq", [dead(order("orders", n=n), "orders") for n in range(501)])
     found = Answer(live, "/api/messages", {"queue": "orders.dlq"}).json
     assert len(found["messages"]) == found["most"] == sum(found["reasons"].values()) == 500
+
+
+def test_values_where_a_container_of_sensitive_fields_belongs_are_masked(url: str, tmp_path: Path) -> None:
+    publish(url, "orders", strayed())
+    with running(url, "orders", options={"catalog": str(registry(tmp_path, FORMS))}) as live:
+        answer = Answer(live, "/api/messages", {"queue": "orders"})
+    assert len(answer.json["messages"]) == len(STRAYED)
+    assert SECRET not in answer.text
