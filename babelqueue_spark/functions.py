@@ -35,8 +35,7 @@ from babelqueue_spark.connector.rows.reading import ENVELOPE, arrow_fields, enve
 from babelqueue_spark.envelope.trace import trace_context as _trace_context
 from babelqueue_spark.envelope.typed import typed
 from babelqueue_spark.envelope.urns import matches
-from babelqueue_spark.schemas import protection
-from babelqueue_spark.schemas.masking import Mask
+from babelqueue_spark.schemas import masking, protection
 from babelqueue_spark.schemas.registry import Registry, registry_of
 from babelqueue_spark.schemas.sensitive import SensitiveFields
 
@@ -71,7 +70,7 @@ def decode(
         check_data(kind)
         data = StructField("data", kind)
         wanted = StructType([data if field.name == "data" else field for field in ENVELOPE])
-    return _udf("decode", _decoder(wanted, allow_empty_list_data), wanted)(body).alias("decode")
+    return udf("decode", _decoder(wanted, allow_empty_list_data), wanted)(body).alias("decode")
 
 
 def validate(body: ColumnOrName, *, allow_empty_list_data: bool = False) -> Column:
@@ -80,7 +79,7 @@ def validate(body: ColumnOrName, *, allow_empty_list_data: bool = False) -> Colu
     def validated(body: pa.Array) -> pa.Array:
         return envelope.decode(body, allow_list_data=allow_empty_list_data).column("error")
 
-    return _udf("validate", validated, StringType())(body).alias("validate")
+    return udf("validate", validated, StringType())(body).alias("validate")
 
 
 def encode(message: ColumnOrName) -> Column:
@@ -93,7 +92,7 @@ def encode(message: ColumnOrName) -> Column:
 
     A row that no reader would accept fails the query with an error that names the row and the field.
     """
-    return _udf("encode", _encoded, BinaryType(), random=True)(message).alias("encode")
+    return udf("encode", _encoded, BinaryType(), random=True)(message).alias("encode")
 
 
 def dead_letter(
@@ -121,16 +120,14 @@ def dead_letter(
         lang: by default `python`.
     """
     given = [error, exception, original_queue, attempts, lang]
-    return _udf("dead_letter", _dead_lettered, BinaryType())(body, reason, *map(_or_null, given)).alias(
+    return udf("dead_letter", _dead_lettered, BinaryType())(body, reason, *map(_or_null, given)).alias(
         "dead_letter"
     )
 
 
 def strip_dead_letter(body: ColumnOrName) -> Column:
     """Prepare a dead letter to be sent again, binary: no block, `attempts` 0, `raw` unwrapped."""
-    return _udf("strip_dead_letter", envelope.strip_dead_letter, BinaryType())(body).alias(
-        "strip_dead_letter"
-    )
+    return udf("strip_dead_letter", envelope.strip_dead_letter, BinaryType())(body).alias("strip_dead_letter")
 
 
 def continue_trace(
@@ -144,7 +141,7 @@ def continue_trace(
         data: its payload: JSON text, struct or map.
         queue: its `meta.queue`; by default that of the inbound message. Without either the query fails.
     """
-    return _udf("continue_trace", _continued, BinaryType(), random=True)(
+    return udf("continue_trace", _continued, BinaryType(), random=True)(
         inbound, job, data, _or_null(queue)
     ).alias("continue_trace")
 
@@ -157,7 +154,7 @@ def trace_context(trace_id: ColumnOrName, traceparent: ColumnOrName) -> Column:
         traceparent: the header, such as `headers['traceparent']`; where it is null or malformed, the
             trace_id counts.
     """
-    return _udf("trace_context", _trace_context, TRACE)(trace_id, traceparent).alias("trace_context")
+    return udf("trace_context", _trace_context, TRACE)(trace_id, traceparent).alias("trace_context")
 
 
 def urn_matches(job: ColumnOrName, pattern: Column | str) -> Column:
@@ -166,7 +163,7 @@ def urn_matches(job: ColumnOrName, pattern: Column | str) -> Column:
     `pattern` is the pattern itself when it is a string, or a column of patterns. Null when either is.
     """
     patterns = lit(pattern) if isinstance(pattern, str) else pattern
-    return _udf("urn_matches", _matching, BooleanType())(job, patterns).alias("urn_matches")
+    return udf("urn_matches", _matching, BooleanType())(job, patterns).alias("urn_matches")
 
 
 def violation(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str) -> Column:
@@ -180,7 +177,7 @@ def violation(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str) ->
         catalog: a `Catalog`, or where its `registry.json` is; it is read here, not on executors.
     """
     registry = registry_of(catalog)
-    return _udf("violation", registry.violations, StringType())(job, data).alias("violation")
+    return udf("violation", registry.violations, StringType())(job, data).alias("violation")
 
 
 def protect(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str, key: str) -> Column:
@@ -200,7 +197,7 @@ def protect(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str, key:
     def protected(job: pa.Array, data: pa.Array) -> pa.Array:
         return protection.protect(job, data, fields, key)
 
-    return _udf("protect", protected, StringType(), random=True)(job, data).alias("protect")
+    return udf("protect", protected, StringType(), random=True)(job, data).alias("protect")
 
 
 def unprotect(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str, key: str) -> Column:
@@ -213,7 +210,7 @@ def unprotect(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str, ke
     def opened(job: pa.Array, data: pa.Array) -> pa.Array:
         return protection.unprotect(job, data, fields, key)
 
-    return _udf("unprotect", opened, StringType())(job, data).alias("unprotect")
+    return udf("unprotect", opened, StringType())(job, data).alias("unprotect")
 
 
 def mask(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str) -> Column:
@@ -221,9 +218,9 @@ def mask(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str) -> Colu
     fields = registry_of(catalog).sensitive_fields()
 
     def masked(job: pa.Array, data: pa.Array) -> pa.Array:
-        return protection.mask(job, data, fields)
+        return masking.mask(job, data, fields)
 
-    return _udf("mask", masked, StringType())(job, data).alias("mask")
+    return udf("mask", masked, StringType())(job, data).alias("mask")
 
 
 def _sensitive_fields(catalog: Registry | str, key: str) -> dict[str, SensitiveFields]:
@@ -235,21 +232,7 @@ def typed_data(data: ColumnOrName, kind: DataType) -> Column:
     """Return a payload as a column of a type, null where it does not fit; `decode` does it for bodies."""
     check_data(kind)
     [wanted] = arrow_fields(StructType([StructField("data", kind)]))
-    return _udf("typed_data", lambda data: typed(data, wanted.type), kind)(data).alias("data")
-
-
-def shown_data(job: ColumnOrName, data: ColumnOrName, error: ColumnOrName, mask: Mask) -> Column:
-    """Return a payload as it may be shown."""
-
-    def shown(job: pa.Array, data: pa.Array, error: pa.Array) -> pa.Array:
-        return mask.data(job, data, error)
-
-    return _udf("mask", shown, StringType())(job, data, error).alias("data")
-
-
-def shown_body(body: ColumnOrName, mask: Mask) -> Column:
-    """Return a body as it may be shown, binary."""
-    return _udf("mask", mask.bodies, BinaryType())(body).alias("body")
+    return udf("typed_data", lambda data: typed(data, wanted.type), kind)(data).alias("data")
 
 
 def register(spark: SparkSession, prefix: str = "bq_") -> None:
@@ -259,22 +242,24 @@ def register(spark: SparkSession, prefix: str = "bq_") -> None:
     `bq_encode` one struct; options of the Python functions have their defaults.
     """
     functions = [
-        _udf("decode", _decoder(ENVELOPE, False), ENVELOPE),
-        _udf("validate", envelope.validate, StringType()),
-        _udf("encode", _encoded, BinaryType(), random=True),
-        _udf("dead_letter", _dead_lettered, BinaryType()),
-        _udf("strip_dead_letter", envelope.strip_dead_letter, BinaryType()),
-        _udf("continue_trace", _continued, BinaryType(), random=True),
-        _udf("trace_context", _trace_context, TRACE),
-        _udf("urn_matches", _matching, BooleanType()),
+        udf("decode", _decoder(ENVELOPE, False), ENVELOPE),
+        udf("validate", envelope.validate, StringType()),
+        udf("encode", _encoded, BinaryType(), random=True),
+        udf("dead_letter", _dead_lettered, BinaryType()),
+        udf("strip_dead_letter", envelope.strip_dead_letter, BinaryType()),
+        udf("continue_trace", _continued, BinaryType(), random=True),
+        udf("trace_context", _trace_context, TRACE),
+        udf("urn_matches", _matching, BooleanType()),
     ]
     for function in functions:
         spark.udf.register(prefix + function.__name__, function)
 
 
-def _udf(
+def udf(
     name: str, function: Callable[..., pa.Array], returns: DataType, *, random: bool = False
 ) -> ColumnFunction:
+    """Return a function of columns, made of one of Arrow arrays of usual types."""
+
     def columnwise(*columns: pa.Array) -> pa.Array:
         return function(*map(_usual, columns))
 

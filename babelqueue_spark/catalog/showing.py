@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StringType
+from pyspark.sql.types import BinaryType, StringType
 
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.functions import shown_body, shown_data
+from babelqueue_spark.functions import udf
 from babelqueue_spark.schemas.masking import HIDDEN, Mask
 from babelqueue_spark.schemas.registry import Registry
 
@@ -31,9 +31,9 @@ def masked(messages: DataFrame, catalog: Registry) -> DataFrame:
             "a read gives, and select from that"
         )
     mask = Mask(catalog)
-    found = messages.withColumn("data", shown_data("job", "data", "error", mask))
+    found = messages.withColumn("data", udf("mask", mask.data, StringType())("job", "data", "error"))
     if "body" in types:
-        found = found.withColumn("body", shown_body("body", mask))
+        found = found.withColumn("body", udf("mask", mask.bodies, BinaryType())("body"))
     if "dead_letter" in types:
         hidden = F.col("dead_letter").withField("error", F.lit(HIDDEN))
         found = found.withColumn("dead_letter", F.when(F.col("dead_letter").isNotNull(), hidden))

@@ -32,7 +32,7 @@ from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.jobs.command import Arguments, count, job, new_console, printable
-from babelqueue_spark.schemas.masking import Masked
+from babelqueue_spark.schemas.masking import Mask
 
 Seen = Counter[tuple[str, str]]
 """How often a queue holds a message, by queue and identity."""
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     if binding_class(options.broker).capabilities.browse == "none":
         raise OptionError(f"broker '{options.broker}' shows messages to nobody who does not consume them")
     console = new_console(soft_wrap=True)
-    masked = Masked(options.catalog)
+    mask = None if options.catalog is None else Mask(options.catalog)
     with options.binding() as binding:
         seen, last = Counter[tuple[str, str]](), given.lines
         while True:
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
             rows, seen = poll(binding, options.queue, seen, last)
             if first and not rows:
                 print(f"{given.queue}: no messages", file=sys.stderr)
-            for row in map(masked, rows):
+            for row in rows if mask is None else map(mask.row, rows):
                 console.print(json_line(row) if given.json else line(row), markup=False, highlight=False)
             if not given.follow:
                 return 0

@@ -13,11 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.envelope import Reason, decode
-from babelqueue_spark.schemas.protection import MASK, mask
 from babelqueue_spark.schemas.registry import Registry
+from babelqueue_spark.schemas.sensitive import SensitiveFields, replaced
 
 HIDDEN = "***"
 """What is shown instead."""
+MASK = b'"***"'
+"""The same as JSON text."""
 
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode = msgspec.json.Encoder().encode
@@ -66,30 +68,27 @@ class Mask:
         shown = self.data(job, data, error).to_pylist()
         sound = error.is_null().to_pylist()
         found = [
-            _masked(body, payload) if is_sound else HIDDEN.encode()
+            _shown(body, payload) if is_sound else HIDDEN.encode()
             for body, payload, is_sound in zip(bodies.to_pylist(), shown, sound, strict=True)
         ]
         return pa.array(found, pa.binary())
 
-
-class Masked:
-    """Hides what is sensitive in rows of a read; nothing where there is no catalog."""
-
-    def __init__(self, catalog: Registry | None) -> None:
-        self._mask = None if catalog is None else Mask(catalog)
-
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Return the row, with `***` in place of what is hidden."""
-        if self._mask is None:
-            return row
-        texts = (pa.array([row[name]], pa.string()) for name in ("job", "data", "error"))
-        [data] = self._mask.data(*texts).to_pylist()
-        [body] = self._mask.bodies(pa.array([row["body"]], pa.binary())).to_pylist()
+    def row(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Return a row of a read, with `***` in place of what is hidden."""
+        [data] = self.data(
+            *(pa.array([row[name]], pa.string()) for name in ("job", "data", "error"))
+        ).to_pylist()
+        [body] = self.bodies(pa.array([row["body"]], pa.binary())).to_pylist()
         block = row["dead_letter"] and {**row["dead_letter"], "error": HIDDEN}
         return {**row, "data": data, "body": body, "dead_letter": block}
 
 
-def _masked(body: bytes, data: str) -> bytes:
+def mask(job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveFields]) -> pa.Array:
+    """Return `data` with `***` in place of its sensitive values, as strings; null where it is no JSON object."""
+    return replaced(job, data, fields, lambda _: MASK)
+
+
+def _shown(body: bytes, data: str) -> bytes:
     try:
         members = _OBJECT.decode(body)
         found = _only(members, _SHOWN)

@@ -13,14 +13,10 @@ from collections.abc import Mapping
 import msgspec
 import pyarrow as pa
 
-from babelqueue_spark.envelope.jsontext import without_surrogate_escapes
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.packages import brought_by
-from babelqueue_spark.schemas.sensitive import Replace, SensitiveFields
+from babelqueue_spark.schemas.sensitive import SensitiveFields, replaced
 from babelqueue_spark.secrets import is_reference, resolve
-
-MASK = b'"***"'
-"""The JSON text in place of a value that is not shown."""
 
 _NONCE, _TAG = 12, 16
 _SIZES = (16, 24, 32)
@@ -109,7 +105,7 @@ def protect(job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveFields]
         fields: URN → its sensitive fields.
         key: by name, see `Cipher.of`.
     """
-    return _replaced(job, data, fields, Cipher.of(key).protected)
+    return replaced(job, data, fields, Cipher.of(key).protected)
 
 
 def unprotect(job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveFields], key: str) -> pa.Array:
@@ -117,26 +113,4 @@ def unprotect(job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveField
 
     The arguments are those of `protect`.
     """
-    return _replaced(job, data, fields, Cipher.of(key).unprotected)
-
-
-def mask(job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveFields]) -> pa.Array:
-    """Return `data` with `***` in place of its sensitive values, null where it is no JSON object."""
-    return _replaced(job, data, fields, lambda _: MASK)
-
-
-def _replaced(
-    job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveFields], replace: Replace
-) -> pa.Array:
-    found = []
-    for urn, text in zip(job.to_pylist(), data.to_pylist(), strict=True):
-        its = fields.get(urn)
-        found.append(_of_row(its, text, replace) if its and text is not None else text)
-    return pa.array(found, pa.string())
-
-
-def _of_row(its: SensitiveFields, text: str, replace: Replace) -> str | None:
-    try:
-        return its.replaced(without_surrogate_escapes(text), replace)
-    except (ValueError, RecursionError):
-        return None
+    return replaced(job, data, fields, Cipher.of(key).unprotected)

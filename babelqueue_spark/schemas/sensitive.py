@@ -8,7 +8,9 @@ from functools import cached_property
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
+from babelqueue_spark.envelope.jsontext import without_surrogate_escapes
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.schemas.documents import Documents
 
@@ -108,6 +110,31 @@ class SensitiveFields:
             ValueError, RecursionError: it is no JSON object, or too deep.
         """
         return _members(data.encode(), self._place, replace).decode()
+
+
+def replaced(
+    job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveFields], replace: Replace
+) -> pa.Array:
+    """`data` with its sensitive values replaced, as strings; null where it is no JSON object.
+
+    Args:
+        job: the URN of each row; a URN without sensitive fields keeps its data.
+        data: JSON texts.
+        fields: URN → its sensitive fields.
+        replace: a value that it refuses with `ValueError` makes null of the payload.
+    """
+    found = []
+    for urn, text in zip(job.to_pylist(), data.to_pylist(), strict=True):
+        its = fields.get(urn)
+        found.append(_of_row(its, text, replace) if its and text is not None else text)
+    return pa.array(found, pa.string())
+
+
+def _of_row(its: SensitiveFields, text: str, replace: Replace) -> str | None:
+    try:
+        return its.replaced(without_surrogate_escapes(text), replace)
+    except (ValueError, RecursionError):
+        return None
 
 
 class _Places:

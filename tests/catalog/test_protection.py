@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from babelqueue_spark import functions as bq
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.schemas.protection import mask, protect, unprotect
+from babelqueue_spark.schemas.masking import mask
+from babelqueue_spark.schemas.protection import protect, unprotect
 from babelqueue_spark.schemas.registry import Registry
 from babelqueue_spark.schemas.sensitive import MARK, SensitiveFields
 from tests.examples import examples

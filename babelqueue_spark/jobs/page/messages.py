@@ -14,7 +14,7 @@ import pyarrow as pa
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.connector.options import Options
 from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows
-from babelqueue_spark.schemas.masking import Masked
+from babelqueue_spark.schemas.masking import Mask
 from babelqueue_spark.worker.chosen import names_of
 
 MOST = 500
@@ -56,8 +56,8 @@ class Shown:
 
 def first_messages(binding: BaseBinding, queue: str, options: Options) -> list[Shown]:
     """Return the first messages of a queue, at most `MOST`, in its order."""
-    masked = None if options.catalog is None else Masked(options.catalog)
-    return [_shown(name, row, masked) for name, row in _first_rows(binding, queue, options)]
+    mask = None if options.catalog is None else Mask(options.catalog)
+    return [_shown(name, row, mask) for name, row in _first_rows(binding, queue, options)]
 
 
 def whole(binding: BaseBinding, queue: str, options: Options, name: str) -> dict[str, Any] | None:
@@ -102,7 +102,7 @@ def _first_rows(binding: BaseBinding, queue: str, options: Options) -> Iterator[
                 return
 
 
-def _shown(name: str, row: dict[str, Any], masked: Masked | None) -> Shown:
+def _shown(name: str, row: dict[str, Any], mask: Mask | None) -> Shown:
     meta, block = row["meta"] or {}, row["dead_letter"] or {}
     return Shown(
         name=name,
@@ -116,7 +116,7 @@ def _shown(name: str, row: dict[str, Any], masked: Masked | None) -> Shown:
         created_at=_text(meta.get("created_at")),
         failed_at=_text(block.get("failed_at")),
         bytes=len(row["body"]),
-        data=None if masked is None else (masked(row)["data"] or "")[:_MOST_DATA],
+        data=None if mask is None else (mask.row(row)["data"] or "")[:_MOST_DATA],
     )
 
 
