@@ -5,14 +5,19 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
 from babelqueue_spark.jobs.page.live import Live
+from babelqueue_spark.jobs.page.server import _Handler
 from babelqueue_spark.schemas.sensitive import MARK
+from babelqueue_spark.testing import eventually
 from tests.catalog.registries import FORMS, SECRET, STRAYED, registry, strayed
 from tests.live.pages import put_dead_letters, running
 from tests.streams import backlog, publish
@@ -53,6 +58,15 @@ class Answer:
     @property
     def json(self) -> Any:
         return json.loads(self.text)
+
+
+@contextmanager
+def events(live: Live) -> Iterator[Iterator[dict[str, Any]]]:
+    """What a tab of the page receives, event after event."""
+    address, _, token = live.url.partition("/#token=")
+    request = Request(f"{address}/api/state", headers={"Authorization": f"Bearer {token}"})
+    with urlopen(request, timeout=60) as response:
+        yield (json.loads(line[6:]) for line in response if line.startswith(b"data: "))
 
 
 CALLS = {
@@ -202,3 +216,44 @@ def test_values_where_a_container_of_sensitive_fields_belongs_are_masked(url: st
         answer = Answer(live, "/api/messages", {"queue": "orders"})
     assert len(answer.json["messages"]) == len(STRAYED)
     assert SECRET not in answer.text
+
+
+def test_long_texts_of_dead_letters_are_cut(live: Live, url: str) -> None:
+    reasons = [f"{n:02} {'x' * 100_000}" for n in range(50)]
+    put_dead_letters(url, "orders", *reasons)
+    with events(live) as received:
+        found = next(each["reasons"]["orders.dlq"] for each in received if _has_reasons(each))
+    assert (len(found), sum(found.values()), found["(others)"]) == (21, 50, 30)
+    assert max(map(len, found)) == 200
+    answer = Answer(live, "/api/messages", {"queue": "orders.dlq"})
+    assert len(answer.json["messages"]) == len(answer.json["reasons"]) == 50
+    assert len(answer.text) < 100_000
+
+
+def _has_reasons(event: dict[str, Any]) -> bool:
+    return bool(event.get("reasons", {}).get("orders.dlq"))
+
+
+def test_only_what_changed_is_sent(live: Live, url: str) -> None:
+    put_dead_letters(url, "orders", "failed")
+    with events(live) as received:
+        assert "address" in next(received)
+        known = {"orders.dlq": {"failed": 1}, "mails.dlq": {}}
+        next(each for each in received if each.get("reasons") == known)
+        publish(url, "orders", [order("orders")])
+        for event in received:
+            assert "reasons" not in event
+            assert "address" not in event
+            if event["broker"]["queues"][0]["backlog"]:
+                break
+
+
+def test_who_has_no_token_keeps_few_threads(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Handler, "timeout", None)
+    port, before = int(live.url.rpartition(":")[2].partition("/")[0]), threading.active_count()
+    with events(live) as received, ExitStack() as strangers:
+        for _ in range(200):
+            strangers.enter_context(socket.create_connection(("127.0.0.1", port)))
+        eventually(lambda: threading.active_count() < before + 50)
+        assert Answer(live, "/api/messages", {"queue": "orders"}).status == 200
+        assert next(each for each in received if "broker" in each)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hmac
 import secrets
+import socket
+import threading
+from contextlib import suppress
 from email.message import Message
 from urllib.parse import urlsplit
 
@@ -47,6 +50,34 @@ class Guard:
             raise Refused(
                 "the token is missing or wrong: it stands in the URL that babelqueue-spark serve printed"
             )
+
+
+class Strangers:
+    """Connections that have not shown the token yet: where they are too many, the oldest is cut.
+
+    Args:
+        most: of them.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._waiting: dict[socket.socket, None] = {}
+        self._lock = threading.Lock()
+
+    def add(self, connection: socket.socket) -> None:
+        """Count a new one; the thread of one that is cut reads its end."""
+        with self._lock:
+            self._waiting[connection] = None
+            if len(self._waiting) > self._most:
+                oldest = next(iter(self._waiting))
+                del self._waiting[oldest]
+                with suppress(OSError):  # it ended by itself
+                    oldest.shutdown(socket.SHUT_RDWR)
+
+    def remove(self, connection: socket.socket) -> None:
+        """Count one no more: it has shown the token, or has ended."""
+        with self._lock:
+            self._waiting.pop(connection, None)
 
 
 def _hostname(host: str) -> str | None:

@@ -15,6 +15,7 @@ class Hub:
     def __init__(self) -> None:
         self._news = threading.Condition()
         self._parts: dict[str, Any] = {}
+        self._versions: dict[str, int] = {}
         self._version = 0
         self._closed = False
         self._threads: list[threading.Thread] = []
@@ -25,17 +26,23 @@ class Hub:
         return self._closed
 
     def put(self, part: str, value: Any) -> None:
-        """Replace a part, and wake all who wait."""
+        """Replace a part, and wake all who wait; one that is equal is no news."""
         with self._news:
-            self._parts[part] = value
+            if part in self._parts and self._parts[part] == value:
+                return
             self._version += 1
+            self._parts[part], self._versions[part] = value, self._version
             self._news.notify_all()
 
     def wait(self, version: int, timeout: float) -> tuple[int, dict[str, Any]]:
-        """Wait until the state has another version, or the seconds are over; return it and its version."""
+        """Return the version, and the parts that are newer than `version`, as soon as there are some.
+
+        There are none where the time in seconds is over.
+        """
         with self._news:
             self._news.wait_for(lambda: self._closed or self._version != version, timeout)
-            return self._version, dict(self._parts)
+            newer = (part for part, its in self._versions.items() if its > version)
+            return self._version, {part: self._parts[part] for part in newer}
 
     def watch(self, part: str, poll: Poll, every: float) -> None:
         """Poll in a thread of its own, `every` some seconds, so that what hangs holds up nothing else."""

@@ -62,6 +62,7 @@ class Live:
         self._watches = {
             **{f"query {number}": each.poll for number, each in enumerate(queries)},
             "broker": self._broker.poll,
+            "reasons": self._broker.reasons,
         }
         self._hub = Hub()
         self._hub.put("address", address)

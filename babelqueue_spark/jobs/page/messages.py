@@ -19,13 +19,14 @@ from babelqueue_spark.worker.chosen import names_of
 
 MOST = 500
 """Messages that are read of a queue, from its head."""
+_MOST_TEXT = 200
 _MOST_DATA = 2_000
 _MOST_BODY = 200_000
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A message without its body.
+    """A message without its body. Texts of senders are cut.
 
     Attributes:
         name: by which it can be chosen, see `names_of`.
@@ -74,9 +75,11 @@ def whole(binding: BaseBinding, queue: str, options: Options, name: str) -> dict
     return None
 
 
-def by_reason(messages: list[Shown]) -> dict[str, int]:
-    """Reason → messages, most first."""
-    return dict(Counter(each.reason or "(none)" for each in messages).most_common())
+def by_reason(messages: list[Shown], most: int = MOST) -> dict[str, int]:
+    """Reason → messages, most first; those of more than the `most` frequent ones as `(others)`."""
+    found = dict(Counter(each.reason or "(none)" for each in messages).most_common(most))
+    others = len(messages) - sum(found.values())
+    return {**found, "(others)": others} if others else found
 
 
 @contextmanager
@@ -106,18 +109,22 @@ def _shown(name: str, row: dict[str, Any], mask: Mask | None) -> Shown:
     meta, block = row["meta"] or {}, row["dead_letter"] or {}
     return Shown(
         name=name,
-        urn=row["job"],
-        id=meta.get("id"),
-        trace_id=row["trace_id"],
+        urn=_cut(row["job"]),
+        id=_cut(meta.get("id")),
+        trace_id=_cut(row["trace_id"]),
         attempts=row["attempts"],
-        reason=block.get("reason") or row["error"],
-        exception=block.get("exception"),
-        original_queue=block.get("original_queue"),
+        reason=_cut(block.get("reason") or row["error"]),
+        exception=_cut(block.get("exception")),
+        original_queue=_cut(block.get("original_queue")),
         created_at=_text(meta.get("created_at")),
         failed_at=_text(block.get("failed_at")),
         bytes=len(row["body"]),
         data=None if mask is None else (mask.row(row)["data"] or "")[:_MOST_DATA],
     )
+
+
+def _cut(text: str | None) -> str | None:
+    return text if text is None or len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 1] + "…"
 
 
 def _text(moment: datetime | None) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -18,6 +17,7 @@ from babelqueue_spark.errors import (
 from babelqueue_spark.jobs.page.messages import Shown, by_reason, first_messages
 from babelqueue_spark.jobs.page.series import Series
 
+_MOST_REASONS = 20
 _AWAY = (BrokerUnreachableError, BrokerAuthenticationError)
 
 
@@ -41,13 +41,18 @@ class Watched:
         if not backlog:
             self._reasons, self._reasons_of = {}, 0
         elif reasons and backlog != self._reasons_of and binding.capabilities.browse == "exact":
-            self.keep(by_reason(first_messages(binding, self.name, options)))
+            self.keep(first_messages(binding, self.name, options))
             self._reasons_of = backlog
         self._error = None
 
-    def keep(self, reasons: dict[str, int]) -> None:
-        """Remember the reasons that were read."""
-        self._reasons = reasons
+    def keep(self, messages: list[Shown]) -> None:
+        """Remember the reasons of messages that were read."""
+        self._reasons = by_reason(messages, _MOST_REASONS)
+
+    @property
+    def reasons(self) -> dict[str, int] | None:
+        """Reason → messages, as they were read last; None where they were not."""
+        return self._reasons
 
     def failed(self, error: str) -> None:
         """Remember why it could not be polled."""
@@ -62,7 +67,6 @@ class Watched:
             "points": values,
             "rate": self._backlog.rate,
             "oldest": self._oldest,
-            "reasons": self._reasons,
             "error": self._error,
         }
 
@@ -101,7 +105,7 @@ class BrokerWatch:
     def keep(self, queue: str, messages: list[Shown]) -> None:
         """Remember the reasons of dead letters that somebody has read."""
         if queue in self._letters:
-            self._letters[queue].keep(by_reason(messages))
+            self._letters[queue].keep(messages)
 
     def poll(self) -> dict[str, Any]:
         """Poll all queues once; a broker that is away is an error in what comes back."""
@@ -117,7 +121,11 @@ class BrokerWatch:
                     error = str(failure)
                     break
                 each.failed(str(failure))
-        return {"at": time.time(), "error": error, **self._as_dict()}
+        return {"error": error, **self._as_dict()}
+
+    def reasons(self) -> dict[str, dict[str, int] | None]:
+        """Return the reasons of each dead-letter queue."""
+        return {name: each.reasons for name, each in self._letters.items()}
 
     def _connect_again(self) -> None:
         self.close()

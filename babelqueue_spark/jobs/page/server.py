@@ -1,7 +1,7 @@
 """The web server of the page: on the loopback interface, for who has the token.
 
     GET  /              the page; holds nothing of any queue
-    GET  /api/state     server-sent events: the state, whenever a part of it is new
+    GET  /api/state     server-sent events: the parts of the state, and each that is new
     POST /api/messages  {"queue": …} → its first messages, without bodies
     POST /api/body      {"queue": …, "name": …} → a message as it is
     POST /api/redrive   {"queue": …, "chosen": [name, …]} → where they went
@@ -24,12 +24,13 @@ import msgspec
 
 from babelqueue_spark.errors import BabelQueueError, OptionError
 from babelqueue_spark.jobs.page.actions import Actions
-from babelqueue_spark.jobs.page.guard import Guard, Refused
+from babelqueue_spark.jobs.page.guard import Guard, Refused, Strangers
 from babelqueue_spark.jobs.page.hub import Hub
 from babelqueue_spark.jobs.page.page import load_page
 
 _MOST_BYTES = 1 << 20
 _HEARTBEAT = 5.0
+_MOST_STRANGERS = 32
 _HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -65,6 +66,7 @@ class LiveServer(ThreadingHTTPServer):
 
     Attributes:
         guard: has the token.
+        strangers: connections, each with its thread, that may be anybody's.
 
     Raises:
         OSError: the port is taken.
@@ -72,6 +74,7 @@ class LiveServer(ThreadingHTTPServer):
 
     def __init__(self, port: int, hub: Hub, actions: Actions) -> None:
         self.guard, self.hub, self.page = Guard(), hub, load_page()
+        self.strangers = Strangers(_MOST_STRANGERS)
         self.acts: dict[str, Act] = {
             "/api/messages": lambda body: actions.messages(_decode(body, _Queue).queue),
             "/api/body": lambda body: actions.body(*msgspec.structs.astuple(_decode(body, _One))),
@@ -84,6 +87,16 @@ class LiveServer(ThreadingHTTPServer):
     def url(self) -> str:
         """Where the page is, with the token behind the `#`, which no browser sends anywhere."""
         return f"http://127.0.0.1:{self.server_port}/#token={self.guard.token}"
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a connection in a thread of its own."""
+        self.strangers.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """End a connection."""
+        self.strangers.remove(request)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of a browser that went away, or stalled, before it had its answer."""
@@ -102,11 +115,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Log no requests."""
 
     def do_GET(self) -> None:
-        guard = self.server.guard
         if self.path == "/":
-            self._guarded(guard.check_page, self._send_page)
+            self._guarded(self.server.guard.check_page, self._send_page)
         elif self.path == "/api/state":
-            self._guarded(guard.check, self._send_events)
+            self._guarded(self._check, self._send_events)
         else:
             self._send_json(HTTPStatus.NOT_FOUND, {"error": "there is no such page"})
 
@@ -117,7 +129,11 @@ class _Handler(BaseHTTPRequestHandler):
             return
         # Read before it is refused: who is still sending would not hear why.
         body = self.rfile.read(int(length))
-        self._guarded(self.server.guard.check, lambda: self._act(body))
+        self._guarded(self._check, lambda: self._act(body))
+
+    def _check(self, headers: Message) -> None:
+        self.server.guard.check(headers)
+        self.server.strangers.remove(self.connection)
 
     def _guarded(self, check: Callable[[Message], None], answer: Callable[[], None]) -> None:
         try:
@@ -151,14 +167,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _send_events(self) -> None:
-        """Send the state now and whenever it is new; a comment now and then finds closed connections."""
+        """All parts of the state, then each that is new; a comment now and then finds out who has gone."""
         self._send_head(HTTPStatus.OK, {"Content-Type": "text/event-stream"})
-        hub, sent = self.server.hub, -1
+        hub, sent = self.server.hub, 0
         while not hub.closed:
-            version, state = hub.wait(sent, _HEARTBEAT)
-            event = b": still here" if version == sent else b"data: " + msgspec.json.encode(state)
+            sent, parts = hub.wait(sent, _HEARTBEAT)
+            event = b"data: " + msgspec.json.encode(parts) if parts else b": still here"
             self.wfile.write(event + b"\n\n")
-            sent = version
 
 
 def _result(act: Act, body: bytes) -> tuple[HTTPStatus, dict[str, Any]]:

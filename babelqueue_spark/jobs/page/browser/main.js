@@ -82,11 +82,11 @@ async function confirmDrop(names) {
 }
 
 function show() {
-  const { address, broker } = state;
+  const { address, broker, reasons } = state;
   showQueries(state);
   if (!broker) return;
   showProblem(broker.error);
-  showBroker(address, broker);
+  showBroker(address, broker, reasons || {});
 }
 
 // Written only when it is new: it is read aloud each time.
@@ -106,17 +106,19 @@ function showLink() {
 async function read(answer) {
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let waiting = "";
+  let is_first = true;
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
     heard = Date.now();
     const events = (waiting + value).split("\n\n");
     waiting = events.pop();
-    const last = events.filter((event) => event.startsWith("data: ")).pop();
-    if (last) {
-      state = JSON.parse(last.slice(6));
-      show();
+    const news = events.filter((event) => event.startsWith("data: ")).map((event) => JSON.parse(event.slice(6)));
+    if (news.length) {
+      state = Object.assign(is_first ? {} : state, ...news);
+      is_first = false;
     }
+    show();
     showLink();
   }
 }

@@ -1,7 +1,8 @@
-function showBroker(address, broker) {
+function showBroker(address, broker, reasons) {
   $("broker").textContent = `${broker.broker} at ${address}`;
   keyed($("queues"), broker.queues, (queue) => queue.name, queueCard);
-  keyed($("letters"), broker.dead_letters, (queue) => queue.name, lettersCard);
+  const letters = broker.dead_letters.map((queue) => ({ ...queue, reasons: reasons[queue.name] ?? null }));
+  keyed($("letters"), letters, (queue) => queue.name, lettersCard);
 }
 
 const range = (what) => (points) =>
