@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -318,6 +319,33 @@ def test_a_queue_that_cannot_be_polled_hides_no_other(redis_url: str, queue: str
         expect(card(page, queue).locator(".error")).to_contain_text("another kind of value")
         expect(count(page, f"{queue}-b")).to_have_text("1")
         expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_a_queue_that_is_closed_to_the_user_hides_no_other(
+    redis_server: RedisServer, queue: str, tab: Open
+) -> None:
+    publish(redis_server.url, f"{queue}-b", [envelope(1, queue)])
+    url = redis_server.url.replace("://", "://reader:s3cret@")
+    with (
+        redis_server.client() as client,
+        only(client, f"{queue}-b*"),
+        running(url, queue, f"{queue}-b") as live,
+    ):
+        page = tab(live.url)
+        for closed in (queue, f"{queue}.dlq"):
+            expect(card(page, closed).locator(".error")).to_contain_text("[BABELQUEUE_")
+        expect(count(page, f"{queue}-b")).to_have_text("1")
+        expect(page.get_by_role("alert")).to_be_hidden()
+
+
+@contextmanager
+def only(client: Redis, keys: str) -> Iterator[None]:
+    """A user `reader` that has these keys alone."""
+    client.acl_setuser("reader", enabled=True, passwords=["+s3cret"], keys=[keys], categories=["+@all"])
+    try:
+        yield
+    finally:
+        client.acl_deluser("reader")
 
 
 def test_a_job_that_ends_is_seen(redis_url: str, queue: str, tab: Open) -> None:

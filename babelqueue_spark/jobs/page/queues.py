@@ -8,17 +8,11 @@ from typing import Any
 
 from babelqueue_spark.bindings import BaseBinding, Binding
 from babelqueue_spark.connector.options import Options
-from babelqueue_spark.errors import (
-    BabelQueueError,
-    BrokerAuthenticationError,
-    BrokerError,
-    BrokerUnreachableError,
-)
+from babelqueue_spark.errors import BabelQueueError, BrokerUnreachableError
 from babelqueue_spark.jobs.page.messages import Shown, by_reason, first_messages
 from babelqueue_spark.jobs.page.series import Series
 
 _MOST_REASONS = 20
-_AWAY = (BrokerUnreachableError, BrokerAuthenticationError)
 
 
 class Watched:
@@ -108,18 +102,21 @@ class BrokerWatch:
             self._letters[queue].keep(messages)
 
     def poll(self) -> dict[str, Any]:
-        """Poll all queues once; a broker that is away is an error in what comes back."""
+        """Poll all queues once; a broker that is away is an error in what comes back.
+
+        A queue that cannot be polled, as it may be closed to the user, has an error of its own.
+        """
         error = None
         for each in self._all():
             try:
                 if self._is_broken:
                     self._connect_again()
                 each.poll(self._binding, self._options, reasons=each.name in self._letters)
-            except (BabelQueueError, OSError) as failure:
+            except (BrokerUnreachableError, OSError) as failure:
+                self._is_broken, error = True, str(failure)
+                break
+            except BabelQueueError as failure:
                 self._is_broken = True
-                if not isinstance(failure, BrokerError) or isinstance(failure, _AWAY):
-                    error = str(failure)
-                    break
                 each.failed(str(failure))
         return {"error": error, **self._as_dict()}
 
