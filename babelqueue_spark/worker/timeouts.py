@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from types import FrameType
 from typing import Any, TypeVar
 
 from pyspark import InheritableThread
@@ -27,27 +28,37 @@ class StuckHandlerError(BabelQueueError):
 
 def interrupted_after(seconds: float | None) -> AbstractContextManager[None]:
     """Bound the block, which runs in a process's main thread; None = not at all."""
-    return _UNBOUNDED if seconds is None else _interrupted_after(seconds)
+    return _UNBOUNDED if seconds is None else _Interrupted(seconds)
 
 
-@contextmanager
-def _interrupted_after(seconds: float) -> Iterator[None]:
-    """Raise `HandlerTimeoutError` inside the block when time is up.
+class _Interrupted:
+    """Raises `HandlerTimeoutError` inside the block when time is up.
 
     Once more a second later, and so on, should the block have caught it. Code that does not
     return to Python (a long call into a C library) is interrupted when it does.
     """
 
-    def expire(*_: object) -> None:
-        raise HandlerTimeoutError(f"the handler ran longer than {seconds:g} s")
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
 
-    before = signal.signal(signal.SIGALRM, expire)
-    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_SECONDS)
-    try:
-        yield
-    finally:
+    def __enter__(self) -> None:
+        self._before = signal.signal(signal.SIGALRM, self._expire)
+        signal.setitimer(signal.ITIMER_REAL, self._seconds, _AGAIN_SECONDS)
+
+    def __exit__(self, *_: object) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, self._before)
+
+    def _expire(self, _: int, frame: FrameType | None) -> None:
+        """Raise, but not where that would keep the alarm from being set up or taken back."""
+        while frame is not None:
+            if frame.f_code in _ENDS:
+                return
+            frame = frame.f_back
+        raise HandlerTimeoutError(f"the handler ran longer than {self._seconds:g} s")
+
+
+_ENDS = (_Interrupted.__enter__.__code__, _Interrupted.__exit__.__code__)
 
 
 def with_jobs_cancelled_after(seconds: float | None, spark: SparkSession, call: Callable[[], T]) -> T:
