@@ -178,12 +178,17 @@ def as_json(report: Report) -> str:
 
 
 def as_html(report: Report) -> str:
-    """Return the report as a page that needs nothing beside it."""
+    """Return the report as a page that needs nothing beside it; the texts in its pictures are text."""
     page = Environment(
         loader=PackageLoader("babelqueue_spark.jobs", "."), autoescape=True, undefined=StrictUndefined
     ).get_template("dead_letters.html")
-    pictures = [] if not report.total else [_hours_picture(report), *map(_bars_picture, _tables(report)[:3])]
+    with matplotlib.rc_context({"svg.fonttype": "none", "text.parse_math": False}):
+        pictures = _pictures(report) if report.total else []
     return page.render(report=report, pictures=[Markup(picture) for picture in pictures])  # noqa: S704
+
+
+def _pictures(report: Report) -> list[str]:
+    return [_hours_picture(report), *map(_bars_picture, _tables(report)[:3])]
 
 
 def _hours_picture(report: Report) -> str:
@@ -222,10 +227,8 @@ def _figure(height: float) -> tuple[Figure, Any]:
 
 
 def _svg(figure: Figure) -> str:
-    """Return a figure as SVG whose texts are text."""
     file = io.StringIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "text.parse_math": False}):
-        figure.savefig(file, format="svg")
+    figure.savefig(file, format="svg")
     return file.getvalue().partition("?>")[2].partition(">")[2]
 
 

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.spark
 
 NOON = 1_767_268_800_000  # 2026-01-01 12:00 UTC
 HOUR = 3_600_000
+BAD = r"bad $x$ $\nope$ ^{"
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def letters(sqlite: str, queue: str) -> str:
     name = f"{queue}.dlq"
     shop, mail = order(queue, urn="urn:shop", note="<script>"), order(queue, urn="urn:mail")
     bodies = [dead(shop, queue, failed_at=NOON + minute * 60_000) for minute in range(5)]
-    bodies += [dead(mail, queue, reason="bad $x^ {", failed_at=NOON + HOUR), b"\xff\xfe"]
+    bodies += [dead(mail, queue, reason=BAD, failed_at=NOON + HOUR), b"\xff\xfe"]
     publish(sqlite, name, bodies)
     return name
 
@@ -44,9 +45,9 @@ def test_numbers_and_a_page(spark: Any, sqlite: str, letters: str, tmp_path: Pat
     assert run("dead-letters", "--url", sqlite, "--queue", letters, "--samples", "2", *files) == (0, "", "")
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["total"] == 7
-    assert report["by_reason"] == {"failed": 5, "bad $x^ {": 1, "poison": 1}
+    assert report["by_reason"] == {"failed": 5, BAD: 1, "poison": 1}
     assert report["by_urn"] == {"urn:shop": 5, "(no URN)": 1, "urn:mail": 1}
-    assert report["by_hour"] == {"2026-01-01 12:00": {"failed": 5}, "2026-01-01 13:00": {"bad $x^ {": 1}}
+    assert report["by_hour"] == {"2026-01-01 12:00": {"failed": 5}, "2026-01-01 13:00": {BAD: 1}}
     latest = [sample["failed_at"] for sample in report["samples"] if sample["reason"] == "failed"]
     assert latest == ["2026-01-01T12:04:00Z", "2026-01-01T12:03:00Z"]
     page = (tmp_path / "report.html").read_text()
