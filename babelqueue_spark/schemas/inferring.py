@@ -12,6 +12,8 @@ from uuid import UUID
 
 MOST_MEMBERS = 100
 """An object with more names than these is a map."""
+MOST_LEVELS = 100
+"""Members and elements below these are not looked at."""
 
 _KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})\Z")
@@ -47,16 +49,14 @@ class Shape:
         """How many values were added."""
         return self.kinds.total()
 
-    def add(self, value: Any) -> None:
-        """Look at a parsed value."""
+    def add(self, value: Any, levels: int = MOST_LEVELS) -> None:
+        """Look at a parsed value, down to some levels below it."""
         if isinstance(value, dict):
             self.kinds["object"] += 1
-            self._add_members(value)
+            self._add_members(value, levels)
         elif isinstance(value, list):
             self.kinds["array"] += 1
-            self.items = self.items or Shape()
-            for item in value:
-                self.items.add(item)
+            self._add_items(value, levels)
         else:
             self.kinds[_KINDS[type(value)]] += 1
             if isinstance(value, str):
@@ -103,9 +103,17 @@ class Shape:
         required = [name for name, member in self.members.items() if member.values == whole]
         return {"required": required, "properties": properties}
 
-    def _add_members(self, value: dict[str, Any]) -> None:
+    def _add_members(self, value: dict[str, Any], levels: int) -> None:
+        if not levels:
+            self._as_map()
+            return
         for name, item in value.items():
-            self._member(name).add(item)
+            self._member(name).add(item, levels - 1)
+
+    def _add_items(self, value: list[Any], levels: int) -> None:
+        self.items = self.items or Shape()
+        for item in value if levels else ():
+            self.items.add(item, levels - 1)
 
     def _member(self, name: str) -> Shape:
         if self.others is None and name not in self.members and len(self.members) == MOST_MEMBERS:

@@ -48,6 +48,15 @@ def test_a_registry_is_proposed_and_what_is_there_matches_it(
     assert backlog(sqlite, queue) == 23
 
 
+def test_a_message_that_is_nested_deep(sqlite: str, queue: str, tmp_path: Path, run: Run) -> None:
+    objects, arrays = '{"a":' * 490 + "1" + "}" * 490, "[" * 490 + "]" * 490
+    bodies = [order(queue, of=json.loads(deep)) for deep in (objects, arrays)]
+    publish(sqlite, queue, bodies)
+    at = ("--url", sqlite, "--queue", queue)
+    assert run("catalog", "infer", *at, "--output", str(tmp_path / "r"))[::2] == (0, "")
+    assert run("catalog", "check", *at, "--registry", str(tmp_path / "r"))[::2] == (0, "")
+
+
 def test_it_looks_at_no_more_than_the_limit(sqlite: str, queue: str, tmp_path: Path, run: Run) -> None:
     publish(sqlite, queue, [envelope(n, queue) for n in range(50)])
     found = tmp_path / "found.json"
