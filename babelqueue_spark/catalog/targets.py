@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from babelqueue_spark.catalog.widening import additions, widened
 from babelqueue_spark.errors import CatalogError
@@ -77,7 +77,7 @@ class Tables:
         wanted = widened(known, schema, table)
         for path, kind in additions(known, wanted):
             try:
-                spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({quoted(*path)} {kind.simpleString()})")
+                spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({quoted(*path)} {_ddl(kind)})")
             except AnalysisException as error:
                 raise CatalogError(
                     f"{table} lacks {'.'.join(path)}, and the format {self.format} cannot add it there: "
@@ -110,6 +110,11 @@ def columns_of(messages: DataFrame, *others: Column) -> DataFrame:
 def quoted(*parts: str) -> str:
     """Return an identifier of Spark SQL."""
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+def _ddl(kind: DataType) -> str:
+    """Return a type of Spark SQL, its members quoted where they need it."""
+    return StructType([StructField("it", kind)]).toDDL().removeprefix("it ")
 
 
 def folder_of(urn: str) -> str:

@@ -15,6 +15,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from babelqueue_spark import functions as bq
 from babelqueue_spark.catalog import Catalog
+from babelqueue_spark.catalog.targets import Tables
 from babelqueue_spark.catalog.widening import additions, widened
 from babelqueue_spark.errors import CatalogError, OptionError
 from babelqueue_spark.schemas.sensitive import MARK
@@ -127,6 +128,19 @@ def test_a_folder_is_one_of_files(spark: Any, target: str, form: str) -> None:
 def test_names_that_differ_by_case_alone_are_refused(spark: Any) -> None:
     with pytest.raises(CatalogError, match="its schema says orderId now"):
         widened(columns("orderid BIGINT"), columns("orderId BIGINT"), "t")
+
+
+@pytest.mark.spark
+def test_a_table_is_widened_by_a_struct_whose_members_need_quotes(
+    spark: Any, queue: str, tmp_path: Path
+) -> None:
+    namespace = queue.replace("-", "_")
+    spark.sql(f"CREATE DATABASE {namespace} LOCATION '{tmp_path}/tables'")
+    wider = columns("a BIGINT, b STRUCT<`order-id`: BIGINT, `a b`: ARRAY<STRUCT<`c``d`: STRING>>>")
+    for schema in (columns("a BIGINT"), wider):
+        Tables(namespace, "parquet").prepare(spark, "orders", schema)
+    assert spark.table(f"{namespace}.orders").drop("part").schema == wider
+    spark.sql(f"DROP DATABASE {namespace} CASCADE")
 
 
 @pytest.mark.spark
