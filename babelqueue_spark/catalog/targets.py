@@ -118,17 +118,17 @@ def _ddl(kind: DataType) -> str:
 
 
 def folder_of(urn: str) -> str:
-    """Return the folder of a URN: readable, one for each, and within the one that was named."""
-    return _name(urn, r"[A-Za-z0-9:-]{1,100}", ".")
+    """Return the folder of a URN: readable, one for each, within the one that was named, and not hidden."""
+    return _name(urn, r"[A-Za-z0-9-][A-Za-z0-9:-]{0,99}", ".")
 
 
 def table_of(urn: str) -> str:
     """Return the table of a URN: letters, digits and `_`; none differ by case alone."""
-    return _name(urn, r"[a-z0-9:]{1,100}", "__").lower()
+    return _name(urn, r"[a-z0-9][a-z0-9:]{0,99}", "__").lower()
 
 
 def _name(urn: str, as_it_is: str, joint: str) -> str:
     if re.fullmatch(as_it_is, urn):
         return urn.replace(":", "_")
-    readable = re.sub(r"[^A-Za-z0-9]", "_", urn)[:100]
+    readable = re.sub(r"[^A-Za-z0-9]", "_", urn)[:100].lstrip("_") or "urn"
     return f"{readable}{joint}{hashlib.blake2b(urn.encode(), digest_size=8).hexdigest()}"

@@ -30,6 +30,9 @@ SAME = [
     "urn:" + "x" * 300,
     "urn:ä",
     "urn:A:b",
+    ":state",
+    "/state",
+    "_",
 ]
 ORDERS, MAILS = "urn:babel:orders:created", "urn:babel:mails:sent"
 
@@ -137,8 +140,8 @@ def test_a_table_format_needs_a_catalog(format: str, sqlite: str, run: Run) -> N
 
 def test_each_urn_has_a_name_of_its_own_within_the_output() -> None:
     for names, pattern in (
-        ([folder_of(urn) for urn in SAME], r"[A-Za-z0-9_-]*(\.[0-9a-f]{16})?"),
-        ([table_of(urn) for urn in SAME], r"[a-z0-9_]+"),
+        ([folder_of(urn) for urn in SAME], r"[A-Za-z0-9-][A-Za-z0-9_-]*(\.[0-9a-f]{16})?"),
+        ([table_of(urn) for urn in SAME], r"[a-z0-9][a-z0-9_]*"),
     ):
         assert len(set(names)) == len(SAME)
         assert all(re.fullmatch(pattern, name) and name for name in names)
