@@ -205,9 +205,9 @@ class BaseBinding(ABC):
         return None
 
     def missing(self, queue: str) -> str:
-        """Return what the first use of the queue will create, as far as that can be told; else "".
+        """Name what is not there and the first use of the queue may create; "" where that cannot be told.
 
-        Creates nothing.
+        One short question, which creates nothing. A reply to a queue that is missing is not published.
         """
         del queue
         return ""

@@ -88,6 +88,7 @@ def ask(
         binding.check_queue(queue)
         if reply_queue is None:
             binding.make_temporary(queue, timeout + _LATE)
+        binding.backlog(queue)  # creates it where it is missing: a reply goes only to a queue that is there
         request = pa.RecordBatch.from_pydict(
             {
                 "job": pa.array([urn], pa.string()),

@@ -58,6 +58,8 @@ class Contract(SilenceContract):
     """Calls of a binding that reach its broker, beside those that all have."""
     unreachable_error: ClassVar[type[BrokerError]] = BrokerUnreachableError
     """What a verb of the `unreachable` broker raises."""
+    creates_queues: ClassVar[bool] = False
+    """Whether the first use of a queue creates it, and `missing` tells of it before."""
     queue_suffixes: ClassVar[Sequence[str]] = (" eu", "-ß-注文", ":a:b", ".v2", "_%", "'\"", "{tag}")
     """What queue names may hold."""
     no_queues: ClassVar[Sequence[str]] = ()
@@ -125,6 +127,14 @@ class Contract(SilenceContract):
     def test_an_empty_batch_publishes_nothing(self, binding: Any, queue: str) -> None:
         assert binding.publish(queue, outgoing([])) == 0
         self.assert_read(binding, queue)
+
+    def test_asking_what_is_missing_creates_nothing(self, binding: Any, queue: str) -> None:
+        missing = binding.missing(queue)
+        if self.creates_queues:
+            assert queue in missing
+        assert binding.missing(queue) == missing
+        binding.publish(queue, outgoing([b"first"]))
+        assert binding.missing(queue) == ""
 
     def test_queues_keep_apart_whatever_their_names(self, binding: Any, queue: str) -> None:
         names = [queue + suffix for suffix in self.queue_suffixes]

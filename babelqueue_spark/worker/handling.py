@@ -10,7 +10,7 @@ import logging
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -21,7 +21,12 @@ from babelqueue_spark.connector.message_log import message_log
 from babelqueue_spark.connector.options import Options, resolved_config
 from babelqueue_spark.connector.publishing import publish
 from babelqueue_spark.connector.rows.ids import IdSource
-from babelqueue_spark.errors import BabelQueueError, BrokerUnreachableError
+from babelqueue_spark.errors import (
+    BabelQueueError,
+    BrokerAuthenticationError,
+    BrokerUnreachableError,
+    QueueNotFoundError,
+)
 from babelqueue_spark.schemas.registry import Registry
 from babelqueue_spark.tracing import Send, Tracing
 from babelqueue_spark.worker.admission import Admission, RecordedAdmission
@@ -208,14 +213,25 @@ class Partition:
     def _publish(
         self, queue: str, messages: pa.RecordBatch, keys: IdSource, sends: Sequence[Send], *, replies: bool
     ) -> None:
-        """Publish to one queue; replies hold up nothing, as who asks may name a queue that is not there."""
+        """Publish to one queue; replies hold up and create nothing, whatever queue a request names."""
         try:
+            if replies and (missing := self._missing(queue)):
+                raise QueueNotFoundError(
+                    f"{self._binding.title}: {missing} is not there, where a request wants its reply: who "
+                    "asks creates it first"
+                )
             with nullcontext() if self._spans is None else self._spans.sending(sends):
                 publish(self._binding, queue, messages, keys=keys)
         except BabelQueueError as error:
             if not replies or isinstance(error, BrokerUnreachableError):
                 raise
             log_lost_replies(queue, messages, error)
+
+    def _missing(self, queue: str) -> str:
+        """Return what of a queue is not there; "" where that cannot be told, or this login may not ask."""
+        with suppress(BrokerAuthenticationError):
+            return self._binding.missing(queue)
+        return ""
 
     def _decided(self, handlers: Handlers, admission: Admission) -> OutboxEntry:
         """Run the handlers, encode what they returned, build the messages that carry the decisions out."""

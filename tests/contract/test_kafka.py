@@ -16,6 +16,7 @@ from tests.servers.kafka import KafkaServer
 class TestKafka(DefaultTimeouts, LogContract):
     binding_class = KafkaBinding
     no_queues = ("__consumer_offsets", "..", "a/b", "x" * 250)
+    creates_queues = True
     largest_body = 990_000
     impatient: ClassVar = {"timeout_seconds": "2"}
     queue_suffixes = (".v2", "_x", "-eu", ".a.b")

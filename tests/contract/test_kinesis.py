@@ -17,6 +17,7 @@ class TestKinesis(DefaultTimeouts, LogContract):
 
     binding_class = KinesisBinding
     no_queues = ("orders eu", "x" * 129, "ördrs")
+    creates_queues = True
     largest_body = 1_048_000
     queue_suffixes = (".v2", "_x", "-eu", ".a.b")
     impatient: ClassVar = {"connect_timeout": "1s", "read_timeout": "1s", "max_attempts": "2"}

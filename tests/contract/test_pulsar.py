@@ -55,6 +55,8 @@ class TestPulsar(DefaultTimeouts, BindingContract):
 class TestPulsarWithAdminEndpoint(TestPulsar):
     """The backlog beyond a thousand is counted, and a browse is a reader's."""
 
+    creates_queues = True
+
     @pytest.fixture
     def config(self, pulsar_server: PulsarServer) -> BindingConfig:
         return BindingConfig(url=pulsar_server.url, client_options={"admin_url": pulsar_server.admin_url})

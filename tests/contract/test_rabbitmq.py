@@ -16,6 +16,7 @@ from tests.servers.rabbitmq import RabbitServer
 class TestRabbit(DefaultTimeouts, BindingContract):
     binding_class = RabbitBinding
     own_suffixes = (".delay.5000", ".delay.quorum.5000")
+    creates_queues = True
     shortest_timeout = None
     impatient: ClassVar = {"socket_timeout": "1s", "stack_timeout": "1s", "heartbeat": "1"}
 

@@ -34,6 +34,7 @@ class TestSqs(DefaultTimeouts, BindingContract):
 
     binding_class = SqsBinding
     no_queues = ("orders eu", "orders.dlq", "x" * 81, ".fifo", "ördrs", "arn:aws:sns:eu-west-1:1:orders")
+    creates_queues = True
     bodies = (
         b'{"job":"urn:babel:orders:created","data":{}}',
         b"not json",

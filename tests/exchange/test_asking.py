@@ -252,15 +252,17 @@ def test_a_reply_that_its_queue_does_not_take_holds_up_nothing(
     url = rabbitmq_server.url
     requests = [
         {"body": order(queue, urn=PRICE, do="answer"), "headers": [("reply-to", to)]}
-        for to in ("amq.nobody", f"{queue}-replies")
+        for to in ("amq.nobody", f"{queue}-replies", f"{queue}-nobodys")
     ]
-    with read_options({"url": url, "queue": queue}).binding() as binding:
+    with read_options({"url": url, "queue": queue}).queue_binding() as binding:
         binding.publish(queue, pa.RecordBatch.from_pylist(requests, OUTGOING))
+        assert binding.backlog(f"{queue}-replies") == 0
     worker = answering(url, tmp_path)
     work_off(spark, worker, url, queue, tmp_path)
-    assert worker.counts.acked == 2
+    assert worker.counts.acked == 3
     with read_options({"url": url, "queue": queue}).queue_binding() as binding:
         [headers] = binding.claim(f"{queue}-replies", 2, 1 << 20).column("headers").to_pylist()
+        assert binding.missing(f"{queue}-nobodys")
     assert dict(headers)["correlation-id"] == json.loads(requests[1]["body"])["meta"]["id"]
 
 

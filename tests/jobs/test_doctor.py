@@ -97,7 +97,7 @@ def test_what_is_missing_is_not_created(url: str, queue: str, doctor: Run, tmp_p
         done = doctor(url, queue)
         assert done.code == 0
         [of_queue] = lines(done, f"queue {queue}")
-        assert "is not there: the first use will create it" in of_queue
+        assert "is not there: the first use creates it if it may" in of_queue
     assert not (tmp_path / "queue.db").exists()
 
 

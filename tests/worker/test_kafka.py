@@ -7,9 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from babelqueue_spark.bindings import OUTGOING
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.testing import eventually
 from babelqueue_spark.worker import Message, Reject, Worker
 from tests.bindings.kafka_peers import headers_of, records
@@ -79,9 +82,23 @@ def test_without_tiers_no_handler_runs_whose_retries_could_not_be(
     assert (tmp_path / "0-0").exists()
 
 
-def records_of(server: KafkaServer, topic: str, count: int) -> list[Any] | None:
-    from babelqueue_spark.connector.options import read_options
+def test_a_reply_creates_no_topic(spark: Any, kafka_server: KafkaServer, queue: str, tmp_path: Path) -> None:
+    replies = f"{queue}-replies"
+    asked = [
+        {"body": order(queue, n=0), "headers": [("reply-to", to)]} for to in (f"{queue}-nobodys", replies)
+    ]
+    with read_options({"url": kafka_server.url, "queue": queue}).binding() as binding:
+        binding.publish(queue, pa.RecordBatch.from_pylist(asked, OUTGOING))
+        publish(kafka_server.url, replies, [order(replies, n=0)])
+        worker = Worker({"url": kafka_server.url, **TIERS}, journal=str(tmp_path / "ledger"))
+        worker.responder("*")(lambda message: {"n": 1})
+        work_off(spark, worker, kafka_server.url, queue, tmp_path, **TIERS)
+        assert worker.counts.acked == 2
+        assert binding.missing(f"{queue}-nobodys")
+        assert sum(batch.num_rows for batch in binding.browse(replies)) == 2
 
+
+def records_of(server: KafkaServer, topic: str, count: int) -> list[Any] | None:
     with read_options({"url": server.url, "queue": topic}).binding() as binding:
         if sum(batch.num_rows for batch in binding.browse(topic)) < count:
             return None

@@ -71,6 +71,9 @@ class KafkaBinding(LogBinding):
     def high_watermarks(self, queue: str) -> dict[int, int]:
         return self._kafka.offsets(queue, LATEST)
 
+    def missing(self, queue: str) -> str:
+        return "" if self._kafka.partitions(queue) else f"the topic '{queue}'"
+
     def read(self, queue: str, partition: int, first: int, last: int) -> Iterator[pa.RecordBatch]:
         yield from map(received, self._kafka.read(queue, partition, first, last))
 

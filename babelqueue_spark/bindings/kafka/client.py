@@ -118,6 +118,11 @@ class KafkaClient:
             )
             return {place.partition: self._answer(future).offset for place, future in asked.items()}
 
+    def partitions(self, topic: str) -> list[int]:
+        """Numbers of the partitions; none where there is no such topic."""
+        with self._explained(topic):
+            return self._partitions(topic)
+
     def read(self, topic: str, partition: int, first: int, last: int) -> Iterator[list[Message]]:
         """Yield records from offset `first` up to `last`, in batches."""
         with self._explained(topic):

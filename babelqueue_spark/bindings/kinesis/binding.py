@@ -113,6 +113,9 @@ class KinesisBinding(LogBinding):
         """Count by reading: Kinesis keeps no count."""
         return sum(batch.num_rows for batch in self.browse(queue))
 
+    def missing(self, queue: str) -> str:
+        return "" if self._kinesis.shards(queue) else f"the stream '{queue}'"
+
     def check_queue(self, queue: str) -> None:
         if not _NAME.fullmatch(queue):
             raise self.refused_name(queue, "use 1 to 128 letters, digits, hyphens, underscores and dots")

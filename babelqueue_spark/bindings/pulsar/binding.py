@@ -136,6 +136,10 @@ class PulsarBinding(Binding):
         entries = self._pulsar.entries_waiting(queue)
         return own + (_MANY if entries is None else max(found, entries * largest))
 
+    def missing(self, queue: str) -> str:
+        """As the admin endpoint says; clients cannot ask without creating."""
+        return f"the topic '{queue}'" if self._pulsar.is_missing(queue) else ""
+
     @_collector_at_rest()
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
         """Claim by a consumer that stays until its claims are settled.

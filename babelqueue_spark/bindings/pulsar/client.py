@@ -29,9 +29,15 @@ from babelqueue_spark.bindings.pulsar.claims import ClaimRepeatedError
 from babelqueue_spark.bindings.pulsar.cursor import Cursor
 from babelqueue_spark.bindings.pulsar.messages import EntryId
 from babelqueue_spark.bindings.pulsar.options import PulsarOptions
-from babelqueue_spark.errors import BrokerError, BrokerUnreachableError
+from babelqueue_spark.errors import (
+    BrokerAuthenticationError,
+    BrokerError,
+    BrokerUnreachableError,
+    QueueNotFoundError,
+)
 
 _UNCONFIRMED = 5_000
+_OF_ADMIN = {401: BrokerAuthenticationError, 403: BrokerAuthenticationError, 404: QueueNotFoundError}
 
 _ADVICE = {
     "AuthenticationError": denied("it refused the login: check pulsar.token, or the client's certificate"),
@@ -141,6 +147,16 @@ class PulsarClient:
             subscription = stats.get("subscriptions", {}).get(options.subscription, {})
             count += int(subscription.get("msgBacklogNoDelayed", subscription.get("msgBacklog", 0)))
         return count
+
+    def is_missing(self, queue: str) -> bool:
+        """Return whether the admin endpoint knows no such topic; False where none is given."""
+        if self._options.admin_url is None:
+            return False
+        try:
+            self._ask(_admin_path(self._partitions(queue)[0], "stats"), queue)
+        except QueueNotFoundError:
+            return True
+        return False
 
     def cursors(self, queue: str) -> Iterator[Cursor]:
         """Yield how far the subscription is with each partition, as the admin endpoint says."""
@@ -272,7 +288,8 @@ class PulsarClient:
                 found: dict[str, Any] = json.load(answer)
                 return found
         except HTTPError as error:
-            raise self.error(f"pulsar.admin_url answers {error.code} {error.reason}", queue) from None
+            kind = _OF_ADMIN.get(error.code, BrokerError)
+            raise self.error(f"pulsar.admin_url answers {error.code} {error.reason}", queue, kind) from None
         except (URLError, OSError, ValueError) as error:
             raise self.error(
                 f"pulsar.admin_url cannot be used ({type(error).__name__}): check host and port", queue

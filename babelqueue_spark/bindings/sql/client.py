@@ -158,6 +158,8 @@ class SqlClient:
 
     def missing(self) -> str:
         """Return which file or tables are missing, and are created by the first use; else an empty text."""
+        if self._engine is not None:
+            return ""
         if not self.dialect.is_there(self._url):
             return f"the file {self._url.database}"
         engine = self.dialect.engine(self._url)

@@ -71,6 +71,11 @@ class SqsClient(AwsClient):
             self._urls[queue] = self._resolved(queue)
         return self._urls[queue]
 
+    def is_missing(self, queue: str) -> bool:
+        """Return whether `url` would create the queue."""
+        is_name = _NAME.fullmatch(queue) and not self._options.prefix
+        return bool(is_name) and queue not in self._urls and self._found(queue) is None
+
     def named(self, parameters: Mapping[str, Any]) -> str:
         return short_name(parameters.get("QueueName") or parameters.get("QueueUrl") or "")
 
@@ -126,7 +131,7 @@ class SqsClient(AwsClient):
             return str(found["QueueUrl"])
         if self._options.prefix:
             return f"{self._options.prefix.rstrip('/')}/{queue}"
-        return self._found_or_created(queue)
+        return self._found(queue) or self._created(queue)
 
     def _check(self, queue: str, located: re.Match[str] | None) -> None:
         if self._options.fifo and not is_fifo(queue):
@@ -136,13 +141,16 @@ class SqsClient(AwsClient):
             if located["region"] != region:
                 raise self.error(f"it is in {located['region']}: write sqs://{located['region']}", queue)
 
-    def _found_or_created(self, queue: str) -> str:
+    def _found(self, queue: str) -> str | None:
         with self._explained(queue):
             try:
                 return str(self.connected().get_queue_url(QueueName=queue)["QueueUrl"])
             except exceptions.ClientError as error:
                 if not _MISSING.search(code_of(error)):
                     raise
+        return None
+
+    def _created(self, queue: str) -> str:
         attributes = {"FifoQueue": "true"} if is_fifo(queue) else {}
         if attributes and self._options.content_dedup:
             attributes["ContentBasedDeduplication"] = "true"

@@ -73,7 +73,9 @@ def _queue(binding: BaseBinding, queue: str) -> Finding:
     try:
         binding.check_queue(queue)
         if missing := binding.missing(queue):
-            return ok(check, f"{binding.title} answers; {missing} is not there: the first use will create it")
+            return ok(
+                check, f"{binding.title} answers; {missing} is not there: the first use creates it if it may"
+            )
         ready = binding.backlog(queue)
         can = "its backlog can be asked for"
         if binding.capabilities.browse == "exact":
