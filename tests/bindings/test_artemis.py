@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -34,7 +37,9 @@ from proton import (
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.artemis import ArtemisBinding, amqp
+from babelqueue_spark.bindings.artemis.connection import Connection
 from babelqueue_spark.bindings.artemis.messages import received
+from babelqueue_spark.bindings.artemis.options import ArtemisOptions
 from babelqueue_spark.envelope import decode, set_attempts
 from babelqueue_spark.errors import BrokerError, OptionError
 from babelqueue_spark.testing import (
@@ -73,6 +78,21 @@ def bodies(batch: pa.RecordBatch) -> list[bytes]:
 def headers(batch: pa.RecordBatch) -> dict[str, str]:
     """Those of the first delivery."""
     return dict(batch.column("headers")[0].as_py() or ())
+
+
+@contextmanager
+def on_one_processor(server: ArtemisServer) -> Iterator[None]:
+    """Leave the server's threads one processor for a while."""
+    threads = [int(task.name) for task in Path(f"/proc/{server.pid}/task").iterdir()]
+    before = os.sched_getaffinity(server.pid)
+    try:
+        for thread in threads:
+            os.sched_setaffinity(thread, {min(before)})
+        yield
+    finally:
+        for thread in threads:
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(thread, before)
 
 
 @pytest.fixture
@@ -426,6 +446,17 @@ class TestBacklog:
         assert bodies(joined(ours.browse(queue))) == sent[10:]
         ours.release(queue, held)
         assert bodies(joined(ours.browse(queue))) == sent
+
+    def test_each_of_many_drains_is_answered(self, artemis_server: ArtemisServer, queue: str) -> None:
+        """The broker ignores one that overtakes its own threads: on a single processor two of a hundred."""
+        options = BindingConfig(url=artemis_server.url, client_options={"timeout": "10s"})
+        with (
+            on_one_processor(artemis_server),
+            closing(Connection(ArtemisOptions.parse(options))) as connection,
+        ):
+            link = connection.link(queue, browse=True)
+            for _ in range(300):
+                assert connection.fetch(link, 200) == []
 
 
 class TestPublishing:

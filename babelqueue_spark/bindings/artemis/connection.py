@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from proton import Delivery, Endpoint, Receiver, Sender, Terminus, symbol
 
@@ -17,6 +17,7 @@ BLOCKED = "blocked"
 SIGN_SECONDS = 5.0
 """In which a broker that takes no messages gives a sign of life: it is full, and not silent."""
 
+_DRAIN_SECONDS = 1.0
 _QUEUE = symbol("queue")
 _UNSENT = 1 << 18
 """Bytes that may wait to be sent."""
@@ -127,7 +128,7 @@ class Connection:
         receiver.drain(most)
         while not collected():
             seen = len(found)
-            self._wire.wait(lambda: collected() or len(found) > seen, receiver)  # noqa: B023
+            self._await_drained(lambda: collected() or len(found) > seen, receiver)  # noqa: B023
         return found
 
     def read(self, link: QueueLink, most: int) -> list[tuple[int, bytes]]:
@@ -181,6 +182,17 @@ class Connection:
         if link.state & Endpoint.REMOTE_CLOSED:
             link.close()
             raise AmqpError.of(link.remote_condition)
+
+    def _await_drained(self, done: Callable[[], bool], receiver: Receiver) -> None:
+        """Ask once more where nothing comes: the broker ignores a drain that comes too soon after its answer.
+
+        It sends the answer before it notes that the link drains no more.
+        """
+        try:
+            self._wire.wait(done, receiver, _DRAIN_SECONDS, ends=False)
+        except TimeoutError:
+            receiver.drain(0)
+            self._wire.wait(done, receiver)
 
     def _await_credit(self, sender: Sender) -> None:
         if sender.credit > 0:
