@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.envelope import ENVELOPE_SCHEMA, decode
+from babelqueue_spark.envelope.columns import INT32, TIMESTAMP, timestamps, within
 
+_MILLISECONDS = pa.timestamp("ms", tz="UTC")
 HEADERS = pa.map_(pa.string(), pa.string())
-TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 DELIVERIES = pa.schema(
     [
@@ -60,9 +61,30 @@ def empty_deliveries() -> pa.RecordBatch:
     return deliveries(0)
 
 
-def deliveries(rows: int, **columns: Any) -> pa.RecordBatch:
-    """Return a `DELIVERIES` batch of `rows` rows; columns left out are null."""
+def deliveries(
+    rows: int,
+    *,
+    count: Sequence[int | None] | None = None,
+    enqueued_at: Sequence[int | None] | None = None,
+    **columns: Any,
+) -> pa.RecordBatch:
+    """Return a `DELIVERIES` batch of `rows` rows; columns left out are null.
+
+    Args:
+        count: null beyond 32 bits.
+        enqueued_at: milliseconds since 1970; null beyond the years 1 to 9999.
+        columns: the other columns.
+    """
+    if count is not None:
+        columns["count"] = [within(INT32, each) for each in count]
+    if enqueued_at is not None:
+        columns["enqueued_at"] = timestamps(enqueued_at)
     return _batch(DELIVERIES, rows, columns)
+
+
+def milliseconds(times: pa.TimestampArray) -> pa.Int64Array:
+    """Return times as milliseconds since 1970."""
+    return times.cast(_MILLISECONDS, safe=False).cast(pa.int64())
 
 
 def outgoing(rows: int, **columns: Any) -> pa.RecordBatch:

@@ -4,9 +4,15 @@ They equal what Spark makes of the same columns (`to_arrow_schema`), so that a b
 without a cast.
 """
 
+from collections.abc import Sequence
+
 import pyarrow as pa
+import pyarrow.compute as pc
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
+INT32 = range(-(2**31), 2**31)
+#: The years 1 to 9999, the timestamps of Spark and Python.
+_TIMESTAMP_MS = range(-62_135_596_800_000, 253_402_300_800_000)
 
 META_TYPE = pa.struct(
     [
@@ -56,6 +62,17 @@ CORE_META_KEYS = frozenset({"id", "queue", "lang", "schema_version", "created_at
 FORBIDDEN_META_KEYS = frozenset({"max_retries", "attempts", "source", "ts"})
 #: The only blanks of the contract. Unicode spaces are text.
 BLANKS = " \t\n\v\f\r"
+
+
+def timestamps(milliseconds: Sequence[int | None]) -> pa.TimestampArray:
+    """Return the times since 1970; null beyond the years 1 to 9999."""
+    bounded = pa.array([within(_TIMESTAMP_MS, value) for value in milliseconds], pa.int64())
+    return pc.multiply(bounded, 1000).cast(TIMESTAMP)
+
+
+def within(limits: range, value: int | None) -> int | None:
+    """Return the number; None beyond the limits."""
+    return value if value is not None and value in limits else None
 
 
 def is_blank(text: str | None) -> bool:

@@ -5,17 +5,19 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
-from babelqueue_spark.envelope.columns import DEAD_LETTER_TYPE, ENVELOPE_SCHEMA, META_TYPE, TIMESTAMP
+from babelqueue_spark.envelope.columns import (
+    DEAD_LETTER_TYPE,
+    ENVELOPE_SCHEMA,
+    INT32,
+    META_TYPE,
+    timestamps,
+    within,
+)
 from babelqueue_spark.envelope.reasons import verdict
 
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-
-#: The years 1 to 9999, the timestamps of Spark and Python.
-_TIMESTAMP_MS = range(-62_135_596_800_000, 253_402_300_800_000)
-_INT32 = range(-(2**31), 2**31)
 
 
 class Meta(Struct, gc=False):
@@ -79,7 +81,7 @@ def dead_letter_column(blocks: Sequence[DeadLetter | None]) -> Any:
         pa.array([block.reason for block in filled], pa.string()),
         pa.array([block.error for block in filled], pa.string()),
         pa.array([block.exception for block in filled], pa.string()),
-        _timestamps([block.failed_at for block in filled]),
+        timestamps([block.failed_at for block in filled]),
         pa.array([block.original_queue for block in filled], pa.string()),
         _saturated([block.attempts for block in filled]),
         pa.array([block.lang for block in filled], pa.string()),
@@ -93,8 +95,8 @@ def _meta_column(metas: Sequence[Meta | None], extra: Sequence[Sequence[tuple[st
         pa.array([meta.id for meta in filled], pa.string()),
         pa.array([meta.queue for meta in filled], pa.string()),
         pa.array([meta.lang for meta in filled], pa.string()),
-        pa.array([_within(_INT32, meta.schema_version) for meta in filled], pa.int32()),
-        _timestamps([meta.created_at for meta in filled]),
+        pa.array([within(INT32, meta.schema_version) for meta in filled], pa.int32()),
+        timestamps([meta.created_at for meta in filled]),
         pa.array(extra, META_TYPE.field("extra").type),
     ]
     return pa.StructArray.from_arrays(columns, fields=list(META_TYPE), mask=_absent(metas))
@@ -104,15 +106,6 @@ def _absent(values: Sequence[Any]) -> Any:
     return pa.array([value is None for value in values])
 
 
-def _timestamps(values: Sequence[int | None]) -> Any:
-    milliseconds = pa.array([_within(_TIMESTAMP_MS, value) for value in values], pa.int64())
-    return pc.multiply(milliseconds, 1000).cast(TIMESTAMP)
-
-
-def _within(limits: range, value: int | None) -> int | None:
-    return value if value is not None and value in limits else None
-
-
 def _saturated(values: Sequence[int | None]) -> Any:
-    low, high = _INT32[0], _INT32[-1]
+    low, high = INT32[0], INT32[-1]
     return pa.array([None if value is None else min(max(value, low), high) for value in values], pa.int32())

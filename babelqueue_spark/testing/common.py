@@ -14,11 +14,13 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from babelqueue_spark.bindings import BaseBinding, BindingConfig
+from babelqueue_spark.bindings import OUTGOING, BaseBinding, BindingConfig
 from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN, envelopes_of
+from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows
 from babelqueue_spark.errors import BrokerError, BrokerUnreachableError, OptionError
 from babelqueue_spark.testing.silence import SilenceContract
 from babelqueue_spark.testing.steps import (
+    BEYOND_ALL_BOUNDS,
     ENVELOPE,
     MIB,
     SECRET,
@@ -84,6 +86,14 @@ class Contract(SilenceContract):
     def assert_read(self, binding: Any, queue: str) -> None:
         """There are no messages beyond those that were read."""
         raise NotImplementedError
+
+    def send_hostile(self, config: BindingConfig, queue: str) -> Sequence[bytes]:
+        """Send messages with the worst metadata that a sender may set, by a bare client; return their bodies.
+
+        The queue exists. None where the broker lets senders set no more than a body.
+        """
+        del config, queue
+        return ()
 
     @pytest.fixture
     def queue(self) -> str:
@@ -187,6 +197,21 @@ class Contract(SilenceContract):
         assert len(headers) == 2
         shown = [json.dumps(each).replace("1e9d1f4a", "0e9d1f4a") for each in headers.values()]
         assert shown[0] == shown[1]
+
+    def test_no_metadata_stops_a_queue(self, binding: Any, config: BindingConfig, queue: str) -> None:
+        binding.publish(queue, outgoing([BEYOND_ALL_BOUNDS]))
+        expected = [BEYOND_ALL_BOUNDS, *self.send_hostile(config, queue), ENVELOPE]
+        binding.publish(queue, outgoing([ENVELOPE]))
+        if binding.capabilities.browse != "none":
+            self._assert_bodies(joined(binding.browse(queue)), expected)
+        found = self.read(binding, queue, len(expected))
+        self._assert_bodies(found, expected)
+        assert len(to_rows(found, queue, binding, SCHEMA, allow_list_data=False).to_pylist()) == len(expected)
+        dead = self.binding_class.dead_letter_name(queue, "babelqueue")
+        none = pa.nulls(len(expected), OUTGOING.field("delay").type)
+        columns = [*found.select(["body", "headers", "key"]).columns, none]
+        binding.publish(dead, pa.RecordBatch.from_arrays(columns, schema=OUTGOING))
+        self._assert_bodies(self.read(binding, dead, len(expected)), expected)
 
     def test_a_key_travels_where_the_broker_keeps_it(self, binding: Any, queue: str) -> None:
         binding.publish(queue, outgoing([b"keyed"], keys=["customer-7"]))

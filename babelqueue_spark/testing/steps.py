@@ -21,6 +21,10 @@ ENVELOPE = (
     b'"created_at":1750000000000},"attempts":0}'
 )
 """A body that every reader accepts."""
+BEYOND_ALL_BOUNDS = ENVELOPE.replace(b"1750000000000", b"%d" % 2**62).replace(
+    b'"attempts":0', b'"attempts":%d' % 2**62
+)
+"""A body whose time and count no column can hold."""
 SECRET = "s3cret-w0rd"
 PATIENCE = 30.0
 MIB = 1 << 20

@@ -11,6 +11,7 @@ from proton import Delivery, Message, symbol
 from proton.reactor import LinkOption
 from proton.utils import BlockingConnection
 
+from babelqueue_spark.bindings import BindingConfig
 from tests.servers.artemis import ArtemisServer
 
 
@@ -22,13 +23,13 @@ class Queue(LinkOption):
         terminus.capabilities.put_object(symbol("queue"))
 
 
-def amqp_url(server: ArtemisServer) -> str:
+def amqp_url(server: ArtemisServer | BindingConfig) -> str:
     """As a bare client wants it."""
     return server.url.replace("artemis://", "amqp://")
 
 
 @contextmanager
-def bare_client(server: ArtemisServer) -> Iterator[BlockingConnection]:
+def bare_client(server: ArtemisServer | BindingConfig) -> Iterator[BlockingConnection]:
     """A connection."""
     connection = BlockingConnection(amqp_url(server), timeout=20)
     try:
@@ -37,7 +38,7 @@ def bare_client(server: ArtemisServer) -> Iterator[BlockingConnection]:
         connection.close()
 
 
-def send(server: ArtemisServer, queue: str, messages: Iterable[Message]) -> None:
+def send(server: ArtemisServer | BindingConfig, queue: str, messages: Iterable[Message]) -> None:
     """Send from a bare client."""
     with bare_client(server) as connection:
         sender = connection.create_sender(queue, options=Queue())

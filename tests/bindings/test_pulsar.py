@@ -22,7 +22,7 @@ from babelqueue_spark.bindings.pulsar import PulsarBinding
 from babelqueue_spark.bindings.pulsar.claims import ClaimRepeatedError, Claims
 from babelqueue_spark.bindings.pulsar.client import PulsarClient
 from babelqueue_spark.bindings.pulsar.consumer import BufferedConsumer
-from babelqueue_spark.bindings.pulsar.messages import properties
+from babelqueue_spark.bindings.pulsar.messages import EntryId, Held, Unit, claimed, properties, units_of
 from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.connector.source import claiming
 from babelqueue_spark.connector.source.claiming import deliveries_of
@@ -144,6 +144,15 @@ class TestProperties:
 
     def test_a_body_that_is_no_envelope_has_no_projection(self) -> None:
         assert list(properties(outgoing([b"not json"], headers=[{"a": "b"}]))) == [{"a": "b"}]
+
+    def test_a_publish_time_and_a_count_beyond_their_columns_are_null(self) -> None:
+        """Of a sender that writes the protocol itself: no client lets one set them."""
+        entry = EntryId("orders", -1, 7, 9)
+        batch = claimed([Unit(entry, 2**64 - 1, 2**32 - 1, [Held(-1, b"a", {}, None)])], "holder")
+        assert batch.select(["enqueued_at", "count", "redelivered"]).to_pylist() == [
+            {"enqueued_at": None, "count": None, "redelivered": True}
+        ]
+        assert [unit.entry for unit in units_of(batch)] == [entry]
 
 
 class TestSdk:

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
 from typing import ClassVar
 
 import pytest
+from proton import Message, timestamp, ulong
 
 from babelqueue_spark.bindings import Binding, BindingConfig
 from babelqueue_spark.bindings.artemis import ArtemisBinding
-from babelqueue_spark.testing import SECRET, BindingContract
+from babelqueue_spark.testing import ENVELOPE, SECRET, BindingContract
+from tests.bindings.artemis_peers import send
 from tests.contract.default_timeouts import DefaultTimeouts
 from tests.servers.artemis import ArtemisServer
 from tests.servers.certificates import Certificates
@@ -22,6 +25,17 @@ class TestArtemis(DefaultTimeouts, BindingContract):
     @pytest.fixture
     def config(self, artemis_server: ArtemisServer) -> BindingConfig:
         return BindingConfig(url=artemis_server.url)
+
+    def send_hostile(self, config: BindingConfig, queue: str) -> Sequence[bytes]:
+        text = ENVELOPE.decode()
+        hostile = [
+            *(Message(text, delivery_count=count) for count in (2**31 - 2, 2**31 - 1, 2**32 - 1)),
+            Message(text, creation_time=2**63 / 1000 - 1e6),
+            Message(text, annotations={"x-opt-ingress-time": ulong(2**64 - 1)}),
+            Message(text, annotations={"x-opt-ingress-time": timestamp(-(2**63))}),
+        ]
+        send(config, queue, hostile)
+        return [ENVELOPE] * len(hostile)
 
     @pytest.fixture
     def secure(self, certificates: Certificates) -> tuple[ssl.SSLContext, BindingConfig]:

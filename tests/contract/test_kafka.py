@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
 from typing import ClassVar
 
 import pytest
+from confluent_kafka import Producer
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.kafka import KafkaBinding
-from babelqueue_spark.testing import SECRET, LogContract
+from babelqueue_spark.testing import ENVELOPE, SECRET, LogContract
 from tests.contract.default_timeouts import DefaultTimeouts
 from tests.servers.certificates import Certificates
 from tests.servers.kafka import KafkaServer
@@ -24,6 +26,14 @@ class TestKafka(DefaultTimeouts, LogContract):
     @pytest.fixture
     def config(self, kafka_server: KafkaServer) -> BindingConfig:
         return BindingConfig(url=kafka_server.url)
+
+    def send_hostile(self, config: BindingConfig, queue: str) -> Sequence[bytes]:
+        producer = Producer({"bootstrap.servers": config.url.removeprefix("kafka://")})
+        moments = [-(2**62), -62_135_596_800_001, 1]
+        for moment in moments:
+            producer.produce(queue, ENVELOPE, timestamp=moment, headers=[("\0", b"\xff"), ("", None)])
+        assert producer.flush(30) == 0
+        return [ENVELOPE] * len(moments)
 
     @pytest.fixture
     def secure(self, certificates: Certificates) -> tuple[ssl.SSLContext, BindingConfig]:

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
 from typing import ClassVar
 
+import pulsar
 import pytest
 
 from babelqueue_spark.bindings import Binding, BindingConfig
 from babelqueue_spark.bindings.pulsar import PulsarBinding
-from babelqueue_spark.testing import MIB, BindingContract, Connect, claim_some, outgoing, take
+from babelqueue_spark.testing import ENVELOPE, MIB, BindingContract, Connect, claim_some, outgoing, take
 from tests.contract.default_timeouts import DefaultTimeouts
 from tests.servers.certificates import Certificates
 from tests.servers.pulsar import PulsarServer
@@ -24,6 +26,13 @@ class TestPulsar(DefaultTimeouts, BindingContract):
     @pytest.fixture
     def config(self, pulsar_server: PulsarServer) -> BindingConfig:
         return BindingConfig(url=pulsar_server.url)
+
+    def send_hostile(self, config: BindingConfig, queue: str) -> Sequence[bytes]:
+        client = pulsar.Client(config.url)
+        producer = client.create_producer(queue)
+        producer.send(ENVELOPE, properties={"\0": "\0", "": ""}, event_timestamp=2**63 - 1)
+        client.close()
+        return [ENVELOPE]
 
     @pytest.fixture
     def secure(self, certificates: Certificates) -> tuple[ssl.SSLContext, BindingConfig]:

@@ -9,11 +9,12 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from babelqueue_spark.bindings import Binding, BindingConfig
 from babelqueue_spark.bindings.servicebus import ServiceBusBinding
-from babelqueue_spark.testing import SECRET, BindingContract
+from babelqueue_spark.testing import ENVELOPE, SECRET, BindingContract
 from tests.contract.default_timeouts import DefaultTimeouts
 from tests.servers.certificates import Certificates
 from tests.servers.servicebus import ServiceBusServer
@@ -41,6 +42,22 @@ class TestServiceBus(DefaultTimeouts, BindingContract):
     @pytest.fixture
     def config(self, servicebus_server: ServiceBusServer) -> BindingConfig:
         return BindingConfig(url=servicebus_server.url)
+
+    def send_hostile(self, config: BindingConfig, queue: str) -> Sequence[bytes]:
+        hostile = [
+            ServiceBusMessage(ENVELOPE, application_properties=properties)
+            for properties in (
+                {"most": 2**31 - 1, "least": -(2**31)},
+                {"nan": float("nan"), "infinite": float("inf")},
+                {"\0": "\0", "ü": "\x7f", "long": "x" * 40_000},
+            )
+        ]
+        with (
+            ServiceBusClient.from_connection_string(config.url) as client,
+            client.get_queue_sender(queue) as sender,
+        ):
+            sender.send_messages(hostile)
+        return [ENVELOPE] * len(hostile)
 
     @pytest.fixture
     def secure(self, certificates: Certificates) -> tuple[ssl.SSLContext, BindingConfig]:

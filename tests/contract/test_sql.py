@@ -3,29 +3,53 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.sql import SqlBinding
 from babelqueue_spark.errors import BrokerError
-from babelqueue_spark.testing import SECRET, BindingContract
+from babelqueue_spark.testing import ENVELOPE, SECRET, BindingContract
 from tests.contract.default_timeouts import DefaultTimeouts
 from tests.servers.certificates import Certificates
 from tests.servers.mariadb import MariaDbServer
 from tests.servers.postgresql import PostgresServer
 
 
-class TestSqlite(BindingContract):
+class SqlContract(BindingContract):
+    """What holds of all databases."""
+
     binding_class = SqlBinding
     no_queues = ("x" * 256,)
-    unreachable_error = BrokerError  # a password in the URL, which a file does not take
     shortest_timeout = 2.0
+    moments: ClassVar[Sequence[str]]
+    """The strangest that a column of times takes."""
+
+    def send_hostile(self, config: BindingConfig, queue: str) -> Sequence[bytes]:
+        insert = text(
+            "INSERT INTO jobs (queue, payload, attempts, available_at, created_at, urn, trace_id) "
+            "VALUES (:queue, :payload, 0, :due, :moment, '', '')"
+        )
+        engine = create_engine(config.url)
+        with engine.begin() as connection:
+            due = connection.scalar(
+                text("SELECT min(available_at) FROM jobs WHERE queue = :queue"), {"queue": queue}
+            )
+            row = {"queue": queue, "payload": ENVELOPE.decode(), "due": due}
+            connection.execute(insert, [{**row, "moment": moment} for moment in self.moments])
+        engine.dispose()
+        return [ENVELOPE] * len(self.moments)
+
+
+class TestSqlite(SqlContract):
+    unreachable_error = BrokerError  # a password in the URL, which a file does not take
+    moments = ("0000-01-01 00:00:00", "99999-12-31 23:59:59", "never", "\0")
 
     @pytest.fixture
     def config(self, tmp_path: Path) -> BindingConfig:
@@ -62,12 +86,10 @@ def is_utf8(body: bytes) -> bool:
     return body.decode(errors="ignore").encode() == body
 
 
-class TestPostgres(DefaultTimeouts, BindingContract):
+class TestPostgres(DefaultTimeouts, SqlContract):
     """TEXT takes what is UTF-8 without a NUL; the rest is refused, see `tests/bindings/test_sql_servers.py`."""
 
-    binding_class = SqlBinding
-    no_queues = ("x" * 256,)
-    shortest_timeout = 2.0
+    moments = ("infinity", "-infinity", "4713-01-01 00:00:00 BC", "294276-12-31 23:59:59")
     bodies = tuple(body for body in BindingContract.bodies if is_utf8(body) and b"\0" not in body)
 
     @pytest.fixture
@@ -90,12 +112,10 @@ class TestPostgres(DefaultTimeouts, BindingContract):
         return BindingConfig(url=f"postgresql+psycopg://user:{SECRET}@127.0.0.1:1/shop")
 
 
-class TestMariaDb(DefaultTimeouts, BindingContract):
+class TestMariaDb(DefaultTimeouts, SqlContract):
     """LONGTEXT takes what is UTF-8."""
 
-    binding_class = SqlBinding
-    no_queues = ("x" * 256,)
-    shortest_timeout = 2.0
+    moments = ("0001-01-01 00:00:00", "9999-12-31 23:59:59")
     bodies = tuple(body for body in BindingContract.bodies if is_utf8(body))
 
     @pytest.fixture

@@ -11,13 +11,11 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.artemis import amqp
 from babelqueue_spark.bindings.artemis.options import ArtemisOptions
-from babelqueue_spark.bindings.batches import deliveries, envelopes_of
+from babelqueue_spark.bindings.batches import deliveries, envelopes_of, milliseconds
 from babelqueue_spark.bindings.headers import beside
 
-_MILLISECONDS = pa.timestamp("ms", tz="UTC")
 _VERSION = "bq_schema_version"
 _DUPLICATE_ID = "_AMQ_DUPL_ID"
-_LARGEST_TIME = 1 << 53
 _LATEST = (1 << 63) - 1
 
 Found = tuple[int, bytes]
@@ -29,7 +27,7 @@ def encoded(messages: pa.RecordBatch, options: ArtemisOptions) -> Iterator[bytes
     bodies = messages.column("body")
     envelopes = envelopes_of(messages)
     meta = envelopes.column("meta")
-    created_at = pc.struct_field(meta, "created_at").cast(_MILLISECONDS, safe=False).cast(pa.int64())
+    created_at = milliseconds(pc.struct_field(meta, "created_at"))
     columns = (
         bodies,
         *(messages.column(name) for name in ("headers", "key", "delay")),
@@ -66,7 +64,7 @@ def received(found: Sequence[Found], holder: str | None) -> pa.RecordBatch:
         id=[_optional_text(message.property("message-id")) for message in messages],
         count=[None if count is None else count + 1 for count in again],
         redelivered=[None if count is None else True for count in again],
-        enqueued_at=pa.array(map(_enqueued_at, messages), _MILLISECONDS),
+        enqueued_at=list(map(_enqueued_at, messages)),
         key=[_optional_text(message.property("group-id")) for message in messages],
         receipt=[f"{holder}:{number}".encode() for number, _ in found] if holder else None,
     )
@@ -139,5 +137,4 @@ def _optional_text(value: Any) -> str | None:
 def _enqueued_at(message: amqp.Message) -> int | None:
     """When it came to the broker, where that writes it down, else when it was made."""
     moment = message.annotations.get("x-opt-ingress-time", message.property("creation-time"))
-    whole = isinstance(moment, int) and not isinstance(moment, bool)
-    return moment if whole and abs(moment) < _LARGEST_TIME else None
+    return moment if isinstance(moment, int) and not isinstance(moment, bool) else None

@@ -11,11 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from babelqueue_spark.bindings.batches import deliveries, envelopes_of
+from babelqueue_spark.bindings.batches import deliveries, envelopes_of, milliseconds
 from babelqueue_spark.bindings.headers import beside, projections
 from babelqueue_spark.bindings.kafka.tiers import Tiers
 
-_MILLISECONDS = pa.timestamp("ms", tz="UTC")
 _OF_A_TIER = ("bq-delay", "bq-original-topic")
 _OVERHEAD = 1_024
 """Bytes of a record beside its texts, at most."""
@@ -78,7 +77,7 @@ def received(messages: Sequence[Message]) -> pa.RecordBatch:
         body=[message.value() or b"" for message in messages],
         headers=[_headers(message) for message in messages],
         id=[f"{message.partition()}:{message.offset()}" for message in messages],
-        enqueued_at=pa.array([_timestamp(message) for message in messages], _MILLISECONDS),
+        enqueued_at=[_timestamp(message) for message in messages],
         key=[_text(message.key()) for message in messages],
     )
 
@@ -86,7 +85,7 @@ def received(messages: Sequence[Message]) -> pa.RecordBatch:
 def _created_at(envelopes: pa.RecordBatch) -> list[int]:
     """Milliseconds since 1970, 0 where an envelope has none."""
     moments = pc.struct_field(envelopes.column("meta"), "created_at")
-    values: list[int] = pc.fill_null(moments.cast(_MILLISECONDS, safe=False).cast(pa.int64()), 0).to_pylist()
+    values: list[int] = pc.fill_null(milliseconds(moments), 0).to_pylist()
     return [max(0, value) for value in values]
 
 

@@ -12,10 +12,11 @@ from typing import Any
 import pyarrow as pa
 
 from babelqueue_spark.bindings.aws_records import Record, check_sizes
-from babelqueue_spark.bindings.batches import deliveries
+from babelqueue_spark.bindings.batches import deliveries, milliseconds
 from babelqueue_spark.bindings.contract import BindingConfig, Capabilities, LogBinding
 from babelqueue_spark.bindings.kinesis.client import LARGEST_RECORD, PAGE, KinesisClient, Shard
 from babelqueue_spark.bindings.kinesis.options import KinesisOptions
+from babelqueue_spark.envelope.columns import TIMESTAMP
 from babelqueue_spark.errors import DataLossError, LogEndedError
 
 CLOSED = 10**129
@@ -218,10 +219,11 @@ class KinesisBinding(LogBinding):
 
 
 def _received(partition: int, records: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    arrived = pa.array([record["ApproximateArrivalTimestamp"] for record in records], TIMESTAMP)
     return deliveries(
         len(records),
         body=[record["Data"] for record in records],
         id=[f"{partition}:{record['SequenceNumber']}" for record in records],
-        enqueued_at=[record["ApproximateArrivalTimestamp"] for record in records],
+        enqueued_at=milliseconds(arrived).to_pylist(),
         key=[record["PartitionKey"] for record in records],
     )

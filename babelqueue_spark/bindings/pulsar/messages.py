@@ -14,10 +14,9 @@ import pulsar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelqueue_spark.bindings.batches import deliveries, envelopes_of
+from babelqueue_spark.bindings.batches import deliveries, envelopes_of, milliseconds
 from babelqueue_spark.bindings.headers import beside, projections
 
-_MILLISECONDS = pa.timestamp("ms", tz="UTC")
 _BATCH_SIZE = 6
 """The field of a serialised message id with the number of messages in the producer's batch."""
 _DELAY = "bq-delay"
@@ -62,12 +61,12 @@ class Unit:
 
     Attributes:
         entry: where they lie.
-        published: when, in milliseconds.
+        published: when, in milliseconds; None = not in the years 1 to 9999.
         redeliveries: how often the broker gave them out again, as it counts.
     """
 
     entry: EntryId
-    published: int
+    published: int | None
     redeliveries: int
     messages: list[Held]
 
@@ -164,15 +163,15 @@ def claimed(units: Sequence[Unit], holder: str | None) -> pa.RecordBatch:
     if holder:
         claims = _joined([holder, partitions, ledgers, entries, _texts(sizes), pa.array(topics)], " ")
         receipts = _joined([claims.take(rows), places], " ")
-    counts = pa.array([unit.redeliveries + 1 if unit.redeliveries else None for unit in units], pa.int32())
+    counts = [unit.redeliveries + 1 if unit.redeliveries else None for unit in units for _ in unit.messages]
     return deliveries(
         len(bodies),
         body=bodies,
         headers=_headers(headers),
         id=_joined([_joined([ledgers, entries, partitions], ":").take(rows), places], ":"),
-        count=counts.take(rows),
-        redelivered=pc.greater(counts, 0).take(rows),
-        enqueued_at=pa.array([unit.published for unit in units], _MILLISECONDS).take(rows),
+        count=counts,
+        redelivered=[None if count is None else True for count in counts],
+        enqueued_at=[unit.published for unit in units for _ in unit.messages],
         key=keys,
         receipt=receipts,
     )
@@ -219,7 +218,7 @@ def properties(messages: pa.RecordBatch) -> Iterator[dict[str, str]]:
 
 def _plain(column: pa.Array) -> list[Any]:
     if pa.types.is_timestamp(column.type):
-        column = column.cast(_MILLISECONDS).cast(pa.int64())
+        column = milliseconds(column)
     values: list[Any] = column.to_pylist()
     return values
 

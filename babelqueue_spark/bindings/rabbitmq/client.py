@@ -16,7 +16,6 @@ from typing import Any
 
 import pika
 from pika import exceptions
-from pika.adapters.select_connection import SelectConnection
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.channel import Channel
 
@@ -32,6 +31,7 @@ from babelqueue_spark.bindings.advice import (
 )
 from babelqueue_spark.bindings.rabbitmq.buffer import DeliveryBuffer
 from babelqueue_spark.bindings.rabbitmq.claims import Claims
+from babelqueue_spark.bindings.rabbitmq.frames import LenientConnection
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 
 _POLL_SECONDS = 1.0
@@ -99,7 +99,7 @@ class RabbitClient:
         self.claims: Claims | None = None
         self._options = options
         self._thread: threading.Thread | None = None
-        self._connection: SelectConnection | None = None
+        self._connection: LenientConnection | None = None
         self._channel: Channel | None = None
         self._awaited: Future[Any] | None = None
         self._buffer: DeliveryBuffer | None = None
@@ -214,7 +214,7 @@ class RabbitClient:
 
     def _serve(self, parameters: pika.connection.Parameters, opened: Future[Any]) -> None:
         try:
-            connection = SelectConnection(
+            connection = LenientConnection(
                 parameters,
                 on_open_callback=opened.set_result,
                 on_open_error_callback=self._connection_closed,
@@ -283,7 +283,7 @@ class RabbitClient:
             raise advice.error(f"RabbitMQ at {self._options.address}: {advice.text}") from None
 
 
-def _close(connection: SelectConnection) -> None:
+def _close(connection: LenientConnection) -> None:
     if connection.is_open:
         connection.close()
     elif not connection.is_closing:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import reduce
 from typing import Any
 
@@ -52,14 +51,12 @@ def properties(messages: pa.RecordBatch) -> Iterator[pika.BasicProperties]:
         )
 
 
-_MOST_DELIVERIES = 2**31 - 1
-
 Headers = tuple[tuple[str, str], ...]
 
 #: A delivery: its tag on the channel on which it came, then body, headers, id, count, redelivered and
 #: enqueued_at of `DELIVERIES`. Plain tuples of plain values, which the collector lets go of
 #: after a few visits; walking thousands of pika's objects or of named tuples costs a tenth of a claim.
-Message = tuple[int, bytes, Headers | None, str | None, int | None, bool, datetime | None]
+Message = tuple[int, bytes, Headers | None, str | None, int | None, bool, int | None]
 
 
 def message(method: Any, given: pika.BasicProperties, body: bytes) -> Message:
@@ -71,7 +68,7 @@ def message(method: Any, given: pika.BasicProperties, body: bytes) -> Message:
         None if given.message_id is None else _text(given.message_id),
         _count(method.redelivered, given.headers),
         method.redelivered,
-        _time(given.timestamp),
+        None if given.timestamp is None else given.timestamp * 1000,
     )
 
 
@@ -119,7 +116,10 @@ def _text(value: Any) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, (dict, list)):
-        return json.dumps(_plain(value), ensure_ascii=False, default=_text)
+        try:
+            return json.dumps(_plain(value), ensure_ascii=False, default=_text)
+        except RecursionError:
+            return "(nested too deep)"
     return str(value)
 
 
@@ -133,14 +133,6 @@ def _plain(value: Any) -> Any:
 def _count(redelivered: bool, table: Mapping[str, Any] | None) -> int | None:
     """Quorum queues count deliveries; a classic queue only knows the first one."""
     before = (table or {}).get("x-delivery-count")
-    if isinstance(before, int) and not isinstance(before, bool) and 0 <= before < _MOST_DELIVERIES:
+    if isinstance(before, int) and not isinstance(before, bool) and before >= 0:
         return before + 1
     return None if redelivered else 1
-
-
-def _time(seconds: Any) -> datetime | None:
-    """Null where there is none, or where it is no time in seconds, as some clients write it."""
-    try:
-        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None

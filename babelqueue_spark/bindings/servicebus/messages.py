@@ -13,14 +13,13 @@ import pyarrow.compute as pc
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpMessageBodyType
 
-from babelqueue_spark.bindings.batches import deliveries, envelopes_of
+from babelqueue_spark.bindings.batches import deliveries, envelopes_of, milliseconds
 from babelqueue_spark.bindings.headers import VERSION, is_whole_number
-from babelqueue_spark.envelope.columns import is_blank
+from babelqueue_spark.envelope.columns import TIMESTAMP, is_blank
 
 LONGEST_ID = 128
 """Characters of a message id, and of a session id."""
 
-_MILLISECONDS = pa.timestamp("ms", tz="UTC")
 _LARGEST_INT = 1 << 31
 _TOKEN = 16
 
@@ -87,6 +86,7 @@ def received(messages: Sequence[ServiceBusReceivedMessage], *, by_session: bool)
     A session that ends gives its messages back uncounted: with sessions, 1 need not be the first delivery.
     """
     counts = [(message.delivery_count or 0) + 1 for message in messages]
+    enqueued = pa.array([message.enqueued_time_utc for message in messages], TIMESTAMP)
     return deliveries(
         len(messages),
         body=[body(message) for message in messages],
@@ -94,7 +94,7 @@ def received(messages: Sequence[ServiceBusReceivedMessage], *, by_session: bool)
         id=[str(message.sequence_number) for message in messages],
         count=counts,
         redelivered=[True if count > 1 else None if by_session else False for count in counts],
-        enqueued_at=[message.enqueued_time_utc for message in messages],
+        enqueued_at=milliseconds(enqueued).to_pylist(),
         key=[message.session_id for message in messages],
         receipt=[_receipt(message) for message in messages],
     )
@@ -115,7 +115,7 @@ def body(message: ServiceBusReceivedMessage) -> bytes:
 
 def _projections(envelopes: pa.RecordBatch) -> Iterator[_Projection]:
     meta = envelopes.column("meta")
-    created_at = pc.struct_field(meta, "created_at").cast(_MILLISECONDS, safe=False).cast(pa.int64())
+    created_at = milliseconds(pc.struct_field(meta, "created_at"))
     columns = (
         envelopes.column("job"),
         envelopes.column("trace_id"),

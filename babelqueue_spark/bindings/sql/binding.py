@@ -30,7 +30,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from babelqueue_spark.bindings.batches import deliveries, empty_deliveries, envelopes_of, fitting
+from babelqueue_spark.bindings.batches import (
+    deliveries,
+    empty_deliveries,
+    envelopes_of,
+    fitting,
+    milliseconds,
+)
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
 from babelqueue_spark.bindings.sql import times
 from babelqueue_spark.bindings.sql.client import SqlClient
@@ -346,7 +352,7 @@ class SqlBinding(Binding):
             body=pa.array(bodies, pa.binary()),
             id=pa.array(ids, pa.int64()),
             redelivered=pa.array(redelivered, pa.bool_()),
-            enqueued_at=times.read(pa.array(created, pa.string()), self._zone),
+            enqueued_at=milliseconds(times.read(pa.array(created, pa.string()), self._zone)).to_pylist(),
             receipt=receipts,
         )
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelqueue_spark.bindings.batches import deliveries, envelopes_of
+from babelqueue_spark.bindings.batches import deliveries, envelopes_of, milliseconds
 from babelqueue_spark.bindings.headers import VERSION, is_whole_number
 from babelqueue_spark.envelope.columns import is_blank
 
@@ -21,7 +21,6 @@ MOST_ATTRIBUTES = 10
 _Attribute = tuple[str, str, str | None]
 """Name, data type and value; without a value it is left out."""
 
-_MILLISECONDS = pa.timestamp("ms", tz="UTC")
 _STRINGS = ("bq-job", "bq-trace-id", "bq-message-id", "bq-source-lang")
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ATTRIBUTE_NAME = re.compile(r"(?!\.|.*\.\.|.*\.$|(?i:aws\.|amazon\.))[A-Za-z0-9_.-]{1,256}")
@@ -114,7 +113,7 @@ def _with_given_version(
 def projections(envelopes: pa.RecordBatch) -> Iterator[Sequence[_Attribute]]:
     """Return what the contract shows of each envelope as attributes, without fields of a wrong type."""
     meta = envelopes.column("meta")
-    created_at = pc.struct_field(meta, "created_at").cast(_MILLISECONDS, safe=False).cast(pa.int64())
+    created_at = milliseconds(pc.struct_field(meta, "created_at"))
     columns = (
         envelopes.column("job"),
         envelopes.column("trace_id"),
@@ -158,7 +157,7 @@ def received(messages: Sequence[Mapping[str, Any]], lapses_at: Sequence[float]) 
         id=[message.get("MessageId") for message in messages],
         count=counts,
         redelivered=[None if count is None else count > 1 for count in counts],
-        enqueued_at=pa.array(sent, _MILLISECONDS),
+        enqueued_at=sent,
         key=[system.get("MessageGroupId") for system in systems],
         receipt=[
             f"{lapses:.3f} {message['ReceiptHandle']}".encode()

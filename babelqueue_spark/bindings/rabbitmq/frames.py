@@ -1,0 +1,71 @@
+"""Header tables in frames that pika cannot read."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from pika import data, spec
+from pika.adapters.select_connection import SelectConnection
+
+_SIZE = struct.Struct(">I")
+_FRAME = struct.Struct(">BHI")
+_FLAGS = 12
+"""Where the flags of a header frame stand, behind class, weight and body size."""
+
+
+class LenientConnection(SelectConnection):
+    """A connection that survives headers which pika cannot decode."""
+
+    _frame_buffer: bytes
+
+    def _read_frame(self) -> Any:
+        try:
+            return super()._read_frame()  # type: ignore[misc]
+        except Exception:
+            if self._frame_buffer[0] != spec.FRAME_HEADER:
+                raise
+            self._frame_buffer = _readable(self._frame_buffer)
+            return super()._read_frame()  # type: ignore[misc]
+
+
+def _readable(buffer: bytes) -> bytes:
+    """Return the buffer with the undecodable headers of its first frame as text."""
+    kind, channel, size = _FRAME.unpack_from(buffer)
+    payload, rest = buffer[_FRAME.size : _FRAME.size + size], buffer[_FRAME.size + size :]
+    [flags] = struct.unpack_from(">H", payload, _FLAGS)
+    start = _FLAGS + 2
+    for flag in (spec.BasicProperties.FLAG_CONTENT_TYPE, spec.BasicProperties.FLAG_CONTENT_ENCODING):
+        if flags & flag:
+            start += 1 + payload[start]
+    first = start + _SIZE.size
+    end = first + _SIZE.unpack_from(payload, start)[0]
+    table = _readable_table(payload[first:end])
+    payload = payload[:start] + _SIZE.pack(len(table)) + table + payload[end:]
+    return _FRAME.pack(kind, channel, len(payload)) + payload + rest
+
+
+def _readable_table(table: bytes) -> bytes:
+    pieces, place = [], 0
+    while place < len(table):
+        value = place + 1 + table[place]
+        pieces.append(table[place:value])
+        try:
+            place = data.decode_value(table, value)[1]
+            pieces.append(table[value:place])
+        except Exception:  # noqa: BLE001 (whatever it is that pika raises)
+            text, place = _as_text(table, value)
+            pieces.append(b"S" + _SIZE.pack(len(text)) + text)
+    return b"".join(pieces)
+
+
+def _as_text(table: bytes, place: int) -> tuple[bytes, int]:
+    """Return the seconds of a time, or the encoded content of another value, and the place behind it."""
+    kind, start = table[place : place + 1], place + 1
+    if kind == b"T":
+        return str(int.from_bytes(table[start : start + 8], "big")).encode(), start + 8
+    end = len(table)
+    if kind in (b"A", b"F"):
+        start += _SIZE.size
+        end = start + _SIZE.unpack_from(table, place + 1)[0]
+    return table[start:end], end
