@@ -477,6 +477,21 @@ class TestPublishing:
         with pytest.raises(BrokerError, match=r"refused \d+"):
             rabbit.publish(queue, outgoing([b"x"] * 50))
 
+    def test_headers_beyond_a_frame_are_left_out_the_largest_first(
+        self, rabbit: RabbitBinding, queue: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """As of a copy whose headers just fitted, to which those of the contract come."""
+        frame = pika.connection.Parameters.DEFAULT_FRAME_MAX
+        bodies = [envelope(number, queue) for number in range(60)]
+        given = [{"small": "é", "tracestate": "t" * (frame - 10 * number)} for number in range(60)]
+        rabbit.publish(queue, outgoing(bodies, headers=given))
+        found = [dict(headers) for headers in take(rabbit, queue, 60).column("headers").to_pylist()]
+        assert all(headers["small"] == "é" and headers["x-schema-version"] == "1" for headers in found)
+        kept = ["tracestate" in headers for headers in found]
+        assert kept == sorted(kept)
+        assert set(kept) == {False, True}
+        assert "headers were left out that do not fit into a frame of RabbitMQ: 'tracestate'" in caplog.text
+
     def test_delayed_messages_wait_in_queues_named_by_their_delay(
         self, rabbit: RabbitBinding, channel: Any, queue: str
     ) -> None:

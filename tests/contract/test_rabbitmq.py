@@ -58,6 +58,7 @@ class TestRabbit(DefaultTimeouts, BindingContract):
     def send_hostile(self, config: BindingConfig, queue: str) -> Sequence[bytes]:
         connection = pika.BlockingConnection(pika.URLParameters(config.url))
         late = b"\x01tT" + (10**14).to_bytes(8, "big")
+        frame = pika.connection.Parameters.DEFAULT_FRAME_MAX
         hostile = [
             Raw(late + b"\x01uT" + b"\xff" * 8),
             Raw(nested(1, late)),
@@ -65,6 +66,7 @@ class TestRabbit(DefaultTimeouts, BindingContract):
             Raw(nested(3_000, late)),
             Raw(b"\x01dD\xff" + b"\x7f" * 4),
             Raw(b"\x10x-delivery-countl\x7f" + b"\xff" * 7, timestamp=2**64 - 1),
+            pika.BasicProperties(headers={"tracestate": "x" * (frame - 200), "other": "y"}),
         ]
         channel = connection.channel()
         channel.confirm_delivery()

@@ -1,10 +1,11 @@
-"""Header tables in frames that pika cannot read."""
+"""Header tables in frames: those that pika cannot read, and those that a frame cannot hold."""
 
 from __future__ import annotations
 
 import struct
 from typing import Any
 
+import pika
 from pika import data, spec
 from pika.adapters.select_connection import SelectConnection
 
@@ -12,6 +13,10 @@ _SIZE = struct.Struct(">I")
 _FRAME = struct.Struct(">BHI")
 _FLAGS = 12
 """Where the flags of a header frame stand, behind class, weight and body size."""
+_SHORT_STRINGS = 4_096
+"""Bytes of all properties but the headers, at most."""
+_NUMBER = 9
+"""Bytes of a header beside its texts, at most: with the lengths of texts it is less."""
 
 
 class LenientConnection(SelectConnection):
@@ -27,6 +32,25 @@ class LenientConnection(SelectConnection):
                 raise
             self._frame_buffer = _readable(self._frame_buffer)
             return super()._read_frame()  # type: ignore[misc]
+
+
+def fit(properties: pika.BasicProperties, frame_max: int) -> set[str]:
+    """Leave out the largest headers that a frame has no room for; return their names."""
+    left_out: set[str] = set()
+    headers = properties.headers or {}
+    most = sum(4 * (len(name) + _length(value)) + _NUMBER for name, value in headers.items())
+    if most + _SHORT_STRINGS <= frame_max:
+        return left_out
+    room = frame_max - _FRAME.size - _FLAGS - 1
+    while headers and sum(map(len, properties.encode())) > room:
+        largest = max(headers, key=lambda name: len(name.encode()) + _length(headers[name]))
+        left_out.add(largest)
+        headers = properties.headers = {name: headers[name] for name in headers if name != largest}
+    return left_out
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, str) else 0
 
 
 def _readable(buffer: bytes) -> bytes:

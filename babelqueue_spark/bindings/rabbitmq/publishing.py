@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from itertools import takewhile
 from typing import NamedTuple
@@ -14,10 +15,13 @@ from pika.frame import Method
 from pika.spec import Basic
 
 from babelqueue_spark.bindings.rabbitmq.client import Done, RabbitClient
+from babelqueue_spark.bindings.rabbitmq.frames import fit
 from babelqueue_spark.bindings.rabbitmq.messages import properties
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 from babelqueue_spark.bindings.rabbitmq.queues import Queues
 from babelqueue_spark.errors import BrokerError
+
+logger = logging.getLogger(__name__)
 
 LONGEST_DELAY = 40 * 86_400_000
 _UNCONFIRMED = 2_000
@@ -49,6 +53,12 @@ class Publisher:
             return 0
         sending = _Sending(self._posts(queue, messages), total)
         self._client.call_aside(sending.start)
+        if sending.left_out:
+            logger.warning(
+                "queue %s: headers were left out that do not fit into a frame of RabbitMQ: %s",
+                queue,
+                ", ".join(sorted(map(repr, sending.left_out))),
+            )
         if sending.refused or sending.returned:
             self._queues.forget()
             raise BrokerError(
@@ -104,6 +114,7 @@ class _Sending:
         self.refused = 0
         self.returned = 0
         self.why = ""
+        self.left_out: set[str] = set()
         self._posts = posts
         self._total = total
         self._sent = 0
@@ -118,6 +129,7 @@ class _Sending:
     def _send(self) -> None:
         while len(self._unconfirmed) < _UNCONFIRMED and self._sent < self._total:
             post = next(self._posts)
+            self.left_out |= fit(post.properties, self._channel.connection.params.frame_max)
             self._channel.basic_publish(*post)
             self._sent += 1
             self._unconfirmed[self._sent] = None
