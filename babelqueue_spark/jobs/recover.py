@@ -6,8 +6,10 @@
 On Redis, a reader of the connector has its claims in keys of its own, which the consumers of the SDKs do
 not know. A streaming query returns lapsed ones by itself. Run this job where only other consumers still
 read the queue, once `visibilityTimeout` is over. Messages go to the tail of their queue, unchanged. Claims
-that have not lapsed stay, and so do those of readers without a visibility timeout. The job runs without
-Spark. On other brokers there is nothing to recover.
+that have not lapsed stay, and so do those of readers without a visibility timeout. With
+`--option redis.reclaim_idle=600`, messages without a deadline (InitPHP's workers write none) return too: a
+first run notes them, and one 600 s later returns those that are still there. The job runs without Spark.
+On other brokers there is nothing to recover.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ def main(arguments: list[str] | None = None) -> int:
         assert isinstance(binding, RedisBinding)
         for queue in options.queue:
             line = f"{printable(queue)}: {binding.recover(queue)} messages returned"
+            if unowned := binding.unowned(queue):
+                line += f", {unowned} in flight without a deadline"
             console.print(line, markup=False, highlight=False)
     return 0
 

@@ -174,7 +174,7 @@ class TestOtherClients:
         with binding(redis_server) as reader:
             reader.publish(queue, outgoing([b"ours"]))
             claimed = claim(reader, queue)
-            assert reader.layout.unowned(queue) == 1  # type: ignore[union-attr]
+            assert reader.unowned(queue) == 1
             clock.now += 1_000_000
             assert bodies(claim(reader, queue)) == [b"ours"]
             assert not reader.acknowledge(queue, claimed)[0].as_py()
@@ -201,9 +201,31 @@ class TestOtherClients:
             clock.now += 600
             redis.delete(looked)
             assert bodies(claim(reader, queue)) == [b"dead"]
-            assert reader.layout.unowned(queue) == 0  # type: ignore[union-attr]
+            assert reader.unowned(queue) == 0
         assert redis.lrange(f"{queue}:processing", 0, -1) == []
         assert in_flight(redis, queue) == [b"dead", b"dead", b"ours"]
+
+    def test_the_poll_of_a_quiet_queue_gives_idle_messages_back(
+        self, redis_server: RedisServer, redis: Redis, queue: str, clock: Clock
+    ) -> None:
+        redis.rpush(f"{queue}:processing", b"dead")
+        with binding(redis_server, reclaim_idle="600") as reader:
+            assert reader.backlog(queue) == 0
+            clock.now += 600
+            redis.delete(f"{queue}:processing:looked")
+            assert reader.backlog(queue) == 1
+            assert bodies(claim(reader, queue)) == [b"dead"]
+
+    def test_recover_gives_idle_messages_back(
+        self, redis_server: RedisServer, redis: Redis, queue: str, clock: Clock
+    ) -> None:
+        redis.rpush(f"{queue}:processing", b"dead")
+        with binding(redis_server, reclaim_idle="600") as reader:
+            assert (reader.recover(queue), reader.unowned(queue)) == (0, 1)
+            clock.now += 600
+            redis.delete(f"{queue}:processing:looked")
+            assert (reader.recover(queue), reader.unowned(queue)) == (1, 0)
+        assert redis.lrange(queue, 0, -1) == [b"dead"]
 
     def test_an_empty_element_comes_back_from_a_dead_reader(
         self, redis_server: RedisServer, redis: Redis, queue: str, clock: Clock

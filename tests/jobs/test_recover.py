@@ -31,6 +31,19 @@ def test_lapsed_claims_go_back(redis_server: RedisServer, queue: str, run: Run) 
         assert client.keys(f"{queue}:*") == []
 
 
+def test_messages_without_a_deadline_are_told_and_return_later(
+    redis_server: RedisServer, queue: str, run: Run
+) -> None:
+    words = ("recover", "--url", redis_server.url, "--queue", queue, "--option", "redis.reclaim_idle=0.001")
+    with Redis(port=redis_server.port) as client:
+        client.rpush(f"{queue}:processing", b"php")
+        done = run(*words)
+        assert done.out == f"{queue}: 0 messages returned, 1 in flight without a deadline\n"
+        client.delete(f"{queue}:processing:looked")
+        assert run(*words).out == f"{queue}: 1 messages returned\n"
+        assert client.lrange(queue, 0, -1) == [b"php"]
+
+
 def test_laravels_layout_needs_it_not(redis_server: RedisServer, queue: str, run: Run) -> None:
     done = run("recover", "--url", redis_server.url, "--queue", queue, "--option", "redis.laravel=true")
     assert done.code == 1

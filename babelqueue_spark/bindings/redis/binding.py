@@ -47,7 +47,7 @@ class RedisBinding(Binding):
         self.lease = math.inf if options.visibility is None else max(0.001, options.visibility - 1.0)
 
     def backlog(self, queue: str) -> int:
-        """Ready messages, delayed ones that are due, and lapsed claims; one round trip."""
+        """Ready messages, delayed ones that are due, and lapsed claims; first gives back idle ones."""
         return self.layout.backlog(queue)
 
     def oldest(self, queue: str) -> float | None:
@@ -96,6 +96,10 @@ class RedisBinding(Binding):
                 f"{self.title}: queue '{queue}': Laravel's workers return lapsed claims: start one of them"
             )
         return self.layout.recover(queue)
+
+    def unowned(self, queue: str) -> int:
+        """Messages in flight that have no deadline."""
+        return self.layout.unowned(queue) if isinstance(self.layout, DefaultLayout) else 0
 
     def check_queue(self, queue: str) -> None:
         """Refuse a name that is a key of ours, or whose keys lie in several slots of a cluster."""

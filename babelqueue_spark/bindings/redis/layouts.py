@@ -168,13 +168,13 @@ class DefaultLayout(Layout):
 
     def backlog(self, queue: str) -> int:
         """Messages that are ready, due or lapsed; of a lapsed claim also what was settled in its midst."""
+        self._reclaim(queue)
         keys = [self.ready(queue), self.delayed(queue), *self._in_flight(queue)]
         return int(self._client.run("default_backlog", keys, [], repeatable=True))
 
     def claim(self, queue: str, messages: int, max_bytes: int, least: int) -> pa.RecordBatch:
         """Deliveries whose receipts are token and index; more than `max_bytes` where they were misjudged."""
-        if self._options.reclaim_idle is not None:
-            self.reclaim(queue, self._options.reclaim_idle)
+        self._reclaim(queue)
         token = secrets.token_bytes(TOKEN_BYTES)
         keys = [self.ready(queue), self.delayed(queue), *self._in_flight(queue)]
         claimed = self.claimed(queue, token.hex())
@@ -215,9 +215,9 @@ class DefaultLayout(Layout):
         )
 
     def recover(self, queue: str) -> int:
-        """Return lapsed claims to the queue, ours and the SDK's; how many messages."""
+        """Return lapsed claims, ours and the SDK's, and idle messages to the queue; how many."""
         keys = [self.ready(queue), *self._in_flight(queue)]
-        recovered, left = 0, True
+        recovered, left = self._reclaim(queue), True
         while left:
             moved, left = self._client.run("default_recover", keys, [self.migration_limit])
             recovered += moved
@@ -267,16 +267,15 @@ class DefaultLayout(Layout):
         )
         return max(0, int(in_flight) - int(claimed))
 
-    def reclaim(self, queue: str, idle: float) -> int:
-        """Release messages in flight that have been seen without a deadline for `idle` seconds."""
+    def _reclaim(self, queue: str) -> int:
+        """Release messages in flight that were seen without a deadline for `reclaim_idle` seconds."""
+        idle = self._options.reclaim_idle
+        if idle is None:
+            return 0
         processing = self.processing(queue)
-        return int(
-            self._client.run(
-                "default_reclaim",
-                [queue, processing, self.deadlines(queue), f"{processing}:seen", f"{processing}:looked"],
-                [idle, max(1, math.floor(idle / 10))],
-            )
-        )
+        keys = [queue, processing, self.deadlines(queue), f"{processing}:seen", f"{processing}:looked"]
+        args = [idle, max(1, math.floor(idle / 10))]
+        return int(self._client.run("default_reclaim", keys, args, repeatable=True))
 
 
 class LaravelLayout(Layout):
