@@ -98,6 +98,33 @@ class TestProperties:
         }  # fmt: skip
 
     @pytest.mark.parametrize(
+        ("table", "attempts"),
+        [
+            ({"x-attempts": 4}, 4),
+            ({"laravel": {"attempts": 5}}, 5),
+            ({"x-attempts": 3, "laravel": {"attempts": 4, "other": "x"}}, 4),
+            ({"x-attempts": 1, "laravel": {"attempts": 0}}, 2),
+            ({"x-attempts": "many", "laravel": "attempts"}, 2),
+            ({"x-attempts": 2**40, "laravel": {"attempts": -1}}, 2),
+        ],
+    )
+    def test_attempts_are_the_most_of_body_and_headers(
+        self, rabbit: RabbitBinding, channel: Any, queue: str, table: dict[str, Any], attempts: int
+    ) -> None:
+        channel.queue_declare(queue, durable=True)
+        channel.basic_publish("", queue, envelope(1, queue, attempts=2), pika.BasicProperties(headers=table))
+        claimed = take(rabbit, queue, 1)
+        assert rabbit.attempts(pa.array([2], pa.int32()), claimed).to_pylist() == [attempts]
+
+    def test_laravel_counts_from_what_is_published(
+        self, rabbit: RabbitBinding, channel: Any, queue: str
+    ) -> None:
+        headers = [{"laravel": '{"attempts": 3}', "x-attempts": "3"}]
+        rabbit.publish(queue, outgoing([envelope(1, queue, attempts=0)], headers=headers))
+        _, given, _ = channel.basic_get(queue)
+        assert (given.headers["laravel"], given.headers["x-attempts"]) == ({"attempts": 0}, 0)
+
+    @pytest.mark.parametrize(
         "body",
         [
             b"not json",

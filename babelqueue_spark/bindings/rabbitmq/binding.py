@@ -6,10 +6,12 @@ import time
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pika.channel import Channel
 
 from babelqueue_spark.bindings.batches import empty_deliveries, fitting, names_by_content
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities
+from babelqueue_spark.bindings.headers import whole_numbers
 from babelqueue_spark.bindings.rabbitmq.buffer import DeliveryBuffer
 from babelqueue_spark.bindings.rabbitmq.claims import Claims
 from babelqueue_spark.bindings.rabbitmq.client import Done, RabbitClient
@@ -26,6 +28,7 @@ _STALLED_SECONDS = 1.0
 _LONGEST_CLAIM = 10.0
 _BROWSE_MESSAGES = 1_000
 _BROWSE_BYTES = 32 << 20
+_LARAVEL_ATTEMPTS = r'"attempts": (?P<attempts>[0-9]+)[,}]'
 
 
 class RabbitBinding(Binding):
@@ -130,6 +133,13 @@ class RabbitBinding(Binding):
     def identities(self, deliveries: pa.RecordBatch) -> list[str]:
         """Digests of body and `message_id`: RabbitMQ has no name for a message."""
         return names_by_content(deliveries)
+
+    def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:
+        """Return the largest of the body's count and of those in headers: Laravel counts there alone."""
+        headers = deliveries.column("headers")
+        ours, laravel = (pc.map_lookup(headers, name, "first") for name in ("x-attempts", "laravel"))
+        laravel = pc.struct_field(pc.extract_regex(laravel, _LARAVEL_ATTEMPTS), "attempts")
+        return pc.max_element_wise(body_attempts, whole_numbers(ours), whole_numbers(laravel))
 
     def _window(self, messages: int, max_bytes: int) -> int:
         """Return how many messages may come before we look at their sizes again."""

@@ -97,6 +97,8 @@ def _table(headers: Sequence[tuple[str, str]], contract: Mapping[str, Any]) -> d
         name: value for name, value in headers if name and value and len(name.encode()) <= _SHORT_STRING
     }
     table.update((name, value) for name, value in contract.items() if value is not None)
+    if "laravel" in table and contract:
+        table["laravel"] = {"attempts": contract["x-attempts"]}
     return table
 
 
