@@ -56,7 +56,7 @@ def decode(
     """Decode a body into a struct of `ENVELOPE`, never null.
 
     It never raises. `error` has the reason why a body is invalid (null = valid); the other fields hold what
-    could be read. A null body is poison.
+    could be read. A null body is poison, and so is PHP's `"data":[]`, unless it is allowed.
 
     Args:
         body: string or binary.
@@ -74,10 +74,13 @@ def decode(
 
 
 def validate(body: ColumnOrName, *, allow_empty_list_data: bool = False) -> Column:
-    """Return the reason why a body is invalid, a code of `envelope.Reason`; null = valid."""
+    """Return the reason why a body is invalid, a code of `envelope.Reason`; null = valid.
+
+    PHP's `"data":[]` is `poison` unless `allow_empty_list_data`.
+    """
 
     def validated(body: pa.Array) -> pa.Array:
-        return envelope.decode(body, allow_list_data=allow_empty_list_data).column("error")
+        return envelope.validate(body, allow_list_data=allow_empty_list_data)
 
     return udf("validate", validated, StringType())(body).alias("validate")
 

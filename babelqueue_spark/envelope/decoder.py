@@ -88,9 +88,9 @@ def decode(bodies: Any, *, allow_list_data: bool = False, data_type: Any = _TEXT
     return _interleaved(usual.columns, usual.rows, others, odd)
 
 
-def validate(bodies: Any) -> Any:
+def validate(bodies: Any, *, allow_list_data: bool = False) -> Any:
     """Return the reason code of each body as a string array; null = accepted. Never raises for a body."""
-    return decode(bodies).column("error")
+    return decode(bodies, allow_list_data=allow_list_data).column("error")
 
 
 def _with_data(rows: Any, data_type: Any) -> Any:

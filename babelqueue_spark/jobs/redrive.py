@@ -74,7 +74,11 @@ def command_line() -> Arguments:
     parser.add_argument("--before", metavar="TIME", help="failed before this time")
     parser.add_argument("--where", metavar="SQL", help="a condition on the columns of a read")
     parser.add_argument("--limit", type=count, help="most messages to move")
-    parser.add_argument("--poison", action="store_true", help="also what no reader accepts")
+    parser.add_argument(
+        "--poison",
+        action="store_true",
+        help="also what no reader accepts (for PHP's [] in data: --option allowEmptyListData=true)",
+    )
     parser.add_argument(
         "--bypass", action="store_true", help="with the header that asks for no effects outside"
     )

@@ -28,7 +28,7 @@ from rich.text import Text
 
 from babelqueue_spark.bindings import BaseBinding, binding_class
 from babelqueue_spark.bindings.options import seconds
-from babelqueue_spark.connector.options import read_options
+from babelqueue_spark.connector.options import Options, read_options
 from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.jobs.command import Arguments, count, job, new_console, printable
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
         seen, last = Counter[tuple[str, str]](), given.lines
         while True:
             first = last is not None
-            rows, seen = poll(binding, options.queue, seen, last)
+            rows, seen = poll(binding, options, seen, last)
             if first and not rows:
                 print(f"{given.queue}: no messages", file=sys.stderr)
             for row in rows if mask is None else map(mask.row, rows):
@@ -78,19 +78,19 @@ def command_line() -> Arguments:
 
 
 def poll(
-    binding: BaseBinding, queues: tuple[str, ...], seen: Seen, last: int | None
+    binding: BaseBinding, options: Options, seen: Seen, last: int | None
 ) -> tuple[list[dict[str, Any]], Seen]:
     """Return the rows that are new since the last poll, at most the `last` ones; and what is there now."""
     now: Seen = Counter()
     rows: deque[dict[str, Any]] = deque(maxlen=last)
-    for queue, deliveries in chain.from_iterable(_browse(binding, queue) for queue in queues):
+    for queue, deliveries in chain.from_iterable(_browse(binding, queue) for queue in options.queue):
         new = []
         for index, identity in enumerate(binding.identities(deliveries)):
             now[queue, identity] += 1
             if now[queue, identity] > seen[queue, identity]:
                 new.append(index)
-        batch = to_rows(deliveries.take(pa.array(new, pa.int64())), queue, binding, SCHEMA, False)
-        rows.extend(batch.to_pylist())
+        taken = deliveries.take(pa.array(new, pa.int64()))
+        rows.extend(to_rows(taken, queue, binding, SCHEMA, options.allow_empty_list_data).to_pylist())
     return list(rows), now
 
 

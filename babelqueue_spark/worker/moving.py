@@ -97,13 +97,13 @@ def move(given: Options, plan: Plan) -> Redriven:
         if plan.dry_run and binding.capabilities.browse != "none":
             for deliveries in binding.browse(plan.queue):
                 lines.write_all("browsed", deliveries, plan.queue)
-                _choose(deliveries, plan, binding, result)
+                _choose(deliveries, plan, binding, given, result)
                 if _is_done(plan, result):
                     break
             return result
         with Claims(binding, plan.queue, lines) as claims:
             for claim in claims:
-                chosen = _choose(claim.deliveries, plan, binding, result)
+                chosen = _choose(claim.deliveries, plan, binding, given, result)
                 if not plan.dry_run:
                     _move(claim, chosen, plan, binding, lines)
                 if _is_done(plan, result):
@@ -196,12 +196,15 @@ def _is_done(plan: Plan, result: Redriven) -> bool:
     return len(result.moves) == plan.limit or plan.selection.is_done()
 
 
-def _choose(batch: pa.RecordBatch, plan: Plan, binding: Binding, result: Redriven) -> dict[int, str]:
+def _choose(
+    batch: pa.RecordBatch, plan: Plan, binding: Binding, given: Options, result: Redriven
+) -> dict[int, str]:
     """Choose the rows that move, up to the limit, each with its target; count the others."""
     room = len(batch) if plan.limit is None else plan.limit - len(result.moves)
-    rows = to_rows(batch, plan.queue, binding, SCHEMA, allow_list_data=False)
+    lists = given.allow_empty_list_data
+    rows = to_rows(batch, plan.queue, binding, SCHEMA, allow_list_data=lists)
     selected = plan.selection.rows(batch, rows)
-    stripped = validate(strip_dead_letter(rows.column("body"))).to_pylist()
+    stripped = validate(strip_dead_letter(rows.column("body")), allow_list_data=lists).to_pylist()
     chosen: dict[int, str] = {}
     columns = rows.select(["job", "trace_id", "meta", "dead_letter", "delivery"]).to_pylist()
     for row, (refused, envelope) in enumerate(zip(stripped, columns, strict=True)):

@@ -38,7 +38,8 @@ def redrive(
         to: where they go; by default `dead_letter.original_queue`, or else `meta.queue`.
         where: a condition on the columns of a read, such as `dead_letter.reason = 'failed'`.
         limit: most messages to move.
-        poison: also move messages that no reader accepts, even without their block.
+        poison: also move messages that no reader accepts, even without their block. PHP's `"data":[]` needs
+            the option `allowEmptyListData` instead.
         bypass: mark them with the header `bq-replay-bypass`, which asks handlers for no effects outside.
         dry_run: move nothing, and return what would be moved.
 

@@ -34,6 +34,13 @@ def test_as_json(sqlite: str, queue: str, run: Run) -> None:
     assert row["meta"]["queue"] == row["queue"] == queue
 
 
+def test_an_empty_payload_of_php_is_valid_with_its_option(sqlite: str, queue: str, run: Run) -> None:
+    publish(sqlite, queue, [envelope(1, queue).replace(b'{"order_id":1}', b"[]")])
+    words = ("tail", "--url", sqlite, "--queue", queue)
+    assert "poison" in run(*words).out
+    assert "poison" not in run(*words, "--option", "allowEmptyListData=true").out
+
+
 def test_sensitive_fields_are_masked(sqlite: str, queue: str, run: Run, tmp_path: Path) -> None:
     marked = {"properties": {"order_id": {MARK: True}}}
     catalog = registry(tmp_path, {"urn:babel:orders:created": marked, "urn:babel:orders:paid": {}})

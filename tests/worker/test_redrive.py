@@ -119,6 +119,16 @@ def test_poison_is_unwrapped_when_that_is_asked_for(spark: Any, url: str, queue:
     assert sorted(taken(url, queue, 2)) == [b"hello", b"\xff"]
 
 
+def test_an_empty_payload_of_php_goes_back_where_the_option_says_so(spark: Any, url: str, queue: str) -> None:
+    body = order(queue).replace(b'"data":{}', b'"data":[]')
+    publish(url, f"{queue}.dlq", [dead(body, queue)])
+    assert redrive(spark, {"url": url}, f"{queue}.dlq").kept == {"not acceptable": 1}
+    options = {"url": url, "allowEmptyListData": "true"}
+    [move] = redrive(spark, options, f"{queue}.dlq", where="error IS NULL").moves
+    assert (move.to, move.reason) == (queue, "failed")
+    assert taken(url, queue, 1) == [body]
+
+
 def test_a_message_that_names_no_queue_stays(spark: Any, url: str, queue: str) -> None:
     publish(url, f"{queue}.dlq", [order(queue).replace(f'"queue":"{queue}"'.encode(), b'"queue":null')])
     assert redrive(spark, {"url": url}, f"{queue}.dlq").kept == {"no queue": 1}
