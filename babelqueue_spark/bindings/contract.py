@@ -212,6 +212,11 @@ class BaseBinding(ABC):
         del queue
         return ""
 
+    def advice(self, queue: str) -> str:
+        """Say why a queue may seem empty that is not, and what to do; else "". Creates nothing."""
+        del queue
+        return ""
+
     @abstractmethod
     def close(self) -> None:
         """Close the connection; idempotent."""

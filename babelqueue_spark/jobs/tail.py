@@ -54,6 +54,9 @@ def main(arguments: list[str] | None = None) -> int:
             rows, seen = poll(binding, options, seen, last)
             if first and not rows:
                 print(f"{given.queue}: no messages", file=sys.stderr)
+                for queue in options.queue:
+                    if advice := binding.advice(queue):
+                        print(f"{queue}: {printable(advice)}", file=sys.stderr)
             for row in rows if mask is None else map(mask.row, rows):
                 console.print(json_line(row) if given.json else line(row), markup=False, highlight=False)
             if not given.follow:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from babelqueue_spark.bindings import clocks
+from babelqueue_spark.bindings import BindingConfig, clocks
+from babelqueue_spark.bindings.sql import SqlBinding
 from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.jobs.checks import broker, machine, storage
 from babelqueue_spark.jobs.checks.broker import OWN_QUEUE
@@ -26,7 +27,7 @@ from tests.programs import without
 from tests.s3 import S3Server
 from tests.servers import RedisServer
 from tests.servers.kafka import KafkaServer
-from tests.streams import backlog, envelope, publish
+from tests.streams import backlog, envelope, outgoing, publish
 
 BROKERS = ["sqlite", "redis", "rabbitmq"]
 PROGRAM = "from babelqueue_spark.jobs.__main__ import main\nsys.exit(main())"
@@ -89,6 +90,34 @@ def test_all_is_well_and_stays_as_it_is(url: str, queue: str, doctor: Run, tmp_p
     assert len(written["findings"]) == len(done.out.splitlines())
     assert backlog(url, queue) == 2
     assert not (tmp_path / "new").exists()
+
+
+def test_a_queue_behind_laravels_prefix(redis_server: RedisServer, queue: str, doctor: Run) -> None:
+    with Redis(port=redis_server.port) as client:
+        client.rpush(f"laravel_database_queues:{queue}", envelope(1))
+        client.rpush(f"{queue}*:app:{queue}x", b"no queue of this name")
+        says = (
+            f"warning: Redis answers: no messages, but there is a list 'laravel_database_queues:{queue}': to "
+            "read it, set redis.laravel=true, redis.prefix=laravel_database_queues:"
+        )
+        assert lines(doctor(redis_server.url, queue), f"queue {queue}") == [says]
+        options = ("--option", "redis.laravel=true")
+        assert lines(doctor(redis_server.url, queue, *options), f"queue {queue}") == [says]
+        client.rename(f"laravel_database_queues:{queue}", f"app:{queue}")
+        [found] = lines(doctor(redis_server.url, queue), f"queue {queue}")
+        assert found.endswith(f"set queue=app:{queue}")
+
+
+def test_rows_that_php_wrote_in_another_zone(sqlite: str, queue: str, doctor: Run, run: Run) -> None:
+    with SqlBinding(BindingConfig(url=sqlite, client_options={"time_zone": "Asia/Tokyo"})) as php:
+        php.publish(queue, outgoing([envelope(1)]))
+    says = "1 messages were written later than now in UTC: set sql.time_zone to the zone of their writer"
+    done = doctor(sqlite, queue)
+    assert done.code == 0
+    assert says in done.out
+    assert says in run("tail", "--url", sqlite, "--queue", queue).err
+    publish(sqlite, queue, [envelope(2)])
+    assert says not in doctor(sqlite, queue).out
 
 
 @pytest.mark.parametrize("url", ["sqlite", "rabbitmq"], indirect=True)

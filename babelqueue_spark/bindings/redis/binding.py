@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.batches import empty_deliveries, envelopes_of, fitting, total_bytes
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
+from babelqueue_spark.bindings.redis import prefixes
 from babelqueue_spark.bindings.redis.client import RedisClient
 from babelqueue_spark.bindings.redis.layouts import SCRIPT_MESSAGES, DefaultLayout, LaravelLayout, parts
 from babelqueue_spark.bindings.redis.options import RedisOptions
@@ -49,6 +50,11 @@ class RedisBinding(Binding):
     def backlog(self, queue: str) -> int:
         """Ready messages, delayed ones that are due, and lapsed claims; first gives back idle ones."""
         return self.layout.backlog(queue)
+
+    def advice(self, queue: str) -> str:
+        """Another prefix, as Laravel's connection or PhpRedis may set one."""
+        laravel = isinstance(self.layout, LaravelLayout)
+        return prefixes.advice(self._client, self.layout.ready(queue), queue, laravel=laravel)
 
     def oldest(self, queue: str) -> float | None:
         """`meta.created_at` of the head of the ready list, by its producer's clock."""

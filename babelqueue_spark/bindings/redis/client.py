@@ -29,6 +29,8 @@ FAILOVER_SECONDS = 60.0
 """How long a new primary is waited for. Sentinels give an old one up after 30 s, clusters after 15 s."""
 
 _POLL_SECONDS = 0.2
+_SCANS = 100
+_KEYS_A_SCAN = 1_000
 
 _SCRIPTS = {
     "browse": ("common", "browse"),
@@ -167,6 +169,22 @@ class RedisClient:
             for command in commands:
                 pipeline.execute_command(*command)
             return list(pipeline.execute())
+
+        return list(self._answer(ask, None, repeatable=True))
+
+    def lists(self, pattern: str) -> list[bytes]:
+        """Names of lists that match, among the first keys of the server; none in a cluster."""
+        if self._options.topology == "cluster":
+            return []
+
+        def ask(redis: Deployment) -> list[bytes]:
+            cursor, found = 0, []
+            for _ in range(_SCANS):
+                cursor, keys = redis.client.scan(cursor, match=pattern, count=_KEYS_A_SCAN, _type="list")
+                found += keys
+                if not cursor:
+                    break
+            return found
 
         return list(self._answer(ask, None, repeatable=True))
 

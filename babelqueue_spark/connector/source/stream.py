@@ -138,6 +138,7 @@ class _Planner:
         self._end: dict[str, Any] | None = None
         self._new: dict[str, Any] | None = None  # a plan that nobody but this query can have made
         self._first_plan = True
+        self._first_poll = True
         self._drain = Drain(self._journal)
         self._pace = Pace()
 
@@ -242,6 +243,15 @@ class _Planner:
 
     def _poll(self) -> None:
         self.backlog = {queue: self._binding.backlog(queue) for queue in self._options.queue}
+        if self._first_poll:
+            self._first_poll = False
+            self._advise()
+
+    def _advise(self) -> None:
+        """Warn of queues that seem empty, but may have messages."""
+        for queue, messages in self.backlog.items():
+            if not messages and (advice := self._binding.advice(queue)):
+                logger.warning("queue '%s' has no messages, but %s", queue, advice)
 
     def _plan_next(self, batch: int, *, unlimited: bool) -> dict[str, Any] | None:
         """Plan what the queues have now; None if they are empty."""

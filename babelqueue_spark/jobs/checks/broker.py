@@ -57,7 +57,7 @@ def _findings(given: Mapping[str, str], probe: str | None) -> Iterator[Finding]:
             good = True
             for queue in options.queue:
                 found = _queue(binding, queue)
-                good = good and found.status == "ok"
+                good = good and found.status != "failed"
                 yield found
             if good:
                 yield from _clock(binding)
@@ -81,6 +81,8 @@ def _queue(binding: BaseBinding, queue: str) -> Finding:
         if binding.capabilities.browse == "exact":
             next(iter(binding.browse(queue)), None)
             can += ", and it can be browsed"
+        if not ready and (advice := binding.advice(queue)):
+            return warning(check, f"{binding.title} answers: no messages, but {advice}")
         return ok(check, f"{binding.title} answers: {ready:,} messages; {can}")
     except BrokerUnreachableError:
         raise  # the next queue would say the same
