@@ -28,7 +28,7 @@ class RedisStore(IdempotencyStore):
 
     Args:
         url: as of the binding: `redis://`, `redis+cluster://` and so on, or `env:NAME`, `file:/path`.
-        prefix: of the keys; InitPHP's by default.
+        prefix: of the keys; never InitPHP's `bq:idemp:`, whose claims look as handled messages do.
         keep: seconds for which a handled message is remembered.
         lease: seconds after which the claim of a worker that died ends.
         **client: the options of the Redis binding, without `redis.`.

@@ -9,17 +9,20 @@ import pickle
 import signal
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
 
 from babelqueue_spark.errors import BrokerError
 from babelqueue_spark.worker import IdempotencyStore, Message, Outgoing, Record, RedisStore, SqlStore, Worker
 from tests.brokers import url_of
 from tests.envelope.conformance import fixture, manifest
+from tests.servers import RedisServer
 from tests.streams import publish
 from tests.worker.queues import order, taken, work_off
 
@@ -52,6 +55,14 @@ def test_claims_and_records(make: Make) -> None:
         assert other.claim(["y"], B) == [GRANTED]
         one.forget(["x"])
         assert other.claim(["x"], B) == [GRANTED]
+
+
+def test_a_claim_of_php_is_none_of_ours(redis_server: RedisServer) -> None:
+    name = uuid.uuid4().hex
+    with Redis(port=redis_server.port) as php, RedisStore(redis_server.url) as store:
+        php.set(f"bq:idemp:{name}", "1", ex=300)
+        assert store.claim([name], A) == [GRANTED]
+        store.release([name], A)
 
 
 def test_all_messages_of_a_large_partition_can_fail(make: Make) -> None:

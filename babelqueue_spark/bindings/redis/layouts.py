@@ -33,7 +33,9 @@ from babelqueue_spark.errors import OptionError
 _HASH_TAG = re.compile(r"[^{]*\{[^}]+\}", re.DOTALL)
 """The slot of a key is that of what its first braces hold."""
 
-IDEMPOTENCY_PREFIX = "bq:idemp:"
+IDEMPOTENCY_PREFIX = "babelqueue-spark:"
+_PREFIXES = (IDEMPOTENCY_PREFIX, "bq:idemp:")
+"""Of keys of idempotency stores: the worker's and InitPHP's."""
 """InitPHP's, of the keys of handled messages."""
 KEY_SECONDS = 7 * 24 * 3600
 MIGRATION_LIMIT = 10_000
@@ -89,7 +91,7 @@ class Layout(ABC):
 
     def is_own(self, queue: str) -> bool:
         """Return whether the name is that of a key with something else than a queue."""
-        return self.own_keys.search(queue) is not None or self.ready(queue).startswith(IDEMPOTENCY_PREFIX)
+        return self.own_keys.search(queue) is not None or self.ready(queue).startswith(_PREFIXES)
 
     def check(self, queue: str) -> None:
         """Raise `OptionError` where the keys of this queue would be in several slots of a cluster."""
