@@ -70,10 +70,13 @@ def _folder(text: str) -> str:
     raise ValueError(f"the absolute path of a directory, such as '{Path(text).absolute()}'")
 
 
-def _style(text: str) -> str:
-    if text.strip().lower() not in ("babelqueue", "initphp"):
-        raise ValueError("'babelqueue' or 'initphp'")
-    return text.strip().lower()
+def _either(one: str, other: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.strip().lower() not in (one, other):
+            raise ValueError(f"'{one}' or '{other}'")
+        return text.strip().lower()
+
+    return parse
 
 
 def _offsets(text: str) -> Offsets:
@@ -271,6 +274,15 @@ OPTIONS = (
         "[sensitive fields](catalog.md#sensitive-fields) are masked",
     ),
     Option(
+        name="largeNumbers",
+        parse=_either("number", "string"),
+        field="large_numbers",
+        on="writes",
+        default="number",
+        doc="`number`, or `string`: integers in `data` beyond 2^53 - 1 go as strings, since "
+        "[JavaScript rounds them](languages.md#data)",
+    ),
+    Option(
         name="tracing",
         parse=Tracing.of,
         field="tracing",
@@ -281,7 +293,7 @@ OPTIONS = (
     ),
     Option(
         name="deadLetterStyle",
-        parse=_style,
+        parse=_either("babelqueue", "initphp"),
         field="dead_letter_style",
         on="writes",
         default="babelqueue",
@@ -350,6 +362,7 @@ class Options:
     catalog: Registry | None = None
     message_log: str | None = None
     tracing: Tracing | None = None
+    large_numbers: str = "number"
     dead_letter_style: DeadLetterStyle
     dead_letter_queue: str | None = None
     txn_app_id: str | None = None

@@ -36,7 +36,6 @@ _HASH_TAG = re.compile(r"[^{]*\{[^}]+\}", re.DOTALL)
 IDEMPOTENCY_PREFIX = "babelqueue-spark:"
 _PREFIXES = (IDEMPOTENCY_PREFIX, "bq:idemp:")
 """Of keys of idempotency stores: the worker's and InitPHP's."""
-"""InitPHP's, of the keys of handled messages."""
 KEY_SECONDS = 7 * 24 * 3600
 MIGRATION_LIMIT = 10_000
 

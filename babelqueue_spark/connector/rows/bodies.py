@@ -121,7 +121,7 @@ def _messages(rows: pa.RecordBatch, queues: pa.StringArray, first_row: int, ids:
     columns = {
         "job": pc.ascii_trim(job, characters=BLANKS),
         "trace_id": pc.ascii_trim(trace_id, characters=BLANKS),
-        "data": _data(rows, first_row),
+        "data": data_of(rows, first_row),
         "meta": pa.StructArray.from_arrays([meta[field.name] for field in _META], fields=list(_META)),
         "attempts": pa.repeat(pa.scalar(0, pa.int32()), count)
         if attempts is None
@@ -136,7 +136,8 @@ def _minted(given: pa.StringArray, purpose: str, first_row: int, ids: IdSource) 
     return pc.coalesce(given, ids.uuids(purpose, first_row, len(given)))
 
 
-def _data(rows: pa.RecordBatch, first_row: int) -> pa.StringArray:
+def data_of(rows: pa.RecordBatch, first_row: int) -> pa.StringArray:
+    """Return the payloads of `rows` as JSON text."""
     column = column_of(rows, "data")
     if column is None or pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return texts_of(rows, "data")

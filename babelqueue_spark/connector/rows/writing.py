@@ -19,6 +19,7 @@ from babelqueue_spark.connector.rows.bodies import (
     bodies_and_envelopes,
     child_of,
     column_of,
+    data_of,
     moments_of,
     not_empty,
     received_of,
@@ -30,6 +31,7 @@ from babelqueue_spark.connector.rows.dead_letters import (
     is_dead_letter_queue,
 )
 from babelqueue_spark.connector.rows.ids import IdSource
+from babelqueue_spark.connector.rows.languages import large_numbers_as_texts, warn_of_classes
 from babelqueue_spark.connector.rows.size_limits import within_bounds
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.errors import BabelQueueError, InvalidPayloadError, OptionError
@@ -72,6 +74,9 @@ def to_messages(
     Raises:
         BabelQueueError: a row lacks what it needs, or the broker cannot carry it; names the row.
     """
+    if options.large_numbers == "string":
+        rows = _with_large_numbers_as_texts(rows, first_row)
+    warn_of_classes(pc.coalesce(texts_of(rows, "job"), texts_of(rows, "urn")))
     blocks = blocks_of(rows)
     stray = _stray(rows, blocks, options, binding)
     blocks = pc.if_else(stray, None, blocks)
@@ -98,6 +103,12 @@ def to_messages(
     if len(names) == 1:
         return {names[0]: outgoing}
     return {name: outgoing.filter(pc.equal(targets, name)) for name in names}
+
+
+def _with_large_numbers_as_texts(rows: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+    texts = large_numbers_as_texts(data_of(rows, first_row))
+    index = rows.schema.get_field_index("data")
+    return rows if index < 0 else rows.set_column(index, "data", texts)
 
 
 def _check_payloads(
