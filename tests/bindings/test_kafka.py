@@ -268,8 +268,14 @@ class TestErrors:
             ours.publish(queue, outgoing([b"x" * 2_000_000]))
 
     def test_a_name_that_is_no_topics(self, ours: KafkaBinding) -> None:
-        with pytest.raises(BrokerError, match="the topic's name"):
+        with pytest.raises(OptionError, match="a topic has 1 to 249"):
             ours.publish("ord ers", outgoing([b"x"]))
+
+    def test_a_tier_is_written_by_way_of_its_topic(self, kafka_server: KafkaServer) -> None:
+        with binding(kafka_server, retry_tiers_ms="100,200") as ours:
+            with pytest.raises(OptionError, match="messages wait there"):
+                ours.publish("orders.retry.1", outgoing([b"x"]))
+            ours.check_target("orders.retry.3")
 
 
 class TestOptions:

@@ -16,7 +16,7 @@ from babelqueue_spark.bindings.kafka.client import ABORT_SECONDS, EARLIEST, LATE
 from babelqueue_spark.bindings.kafka.messages import received, records
 from babelqueue_spark.bindings.kafka.options import KafkaOptions
 
-_NAME = re.compile(r"(?!__|\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
+_NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
 
 
 class KafkaBinding(LogBinding):
@@ -46,13 +46,13 @@ class KafkaBinding(LogBinding):
 
     def check_queue(self, queue: str) -> None:
         if not _NAME.fullmatch(queue):
-            raise self.refused_name(
-                queue, "a topic has 1 to 249 letters, digits, '.', '_' and '-', and does not begin with '__'"
-            )
+            raise self.refused_name(queue, "a topic has 1 to 249 letters, digits, '.', '_' and '-'")
 
     def check_target(self, queue: str) -> None:
-        """Tiers are the connector's."""
+        """Topics with two `_` at their start are the broker's, tiers the connector's."""
         super().check_target(queue)
+        if queue.startswith("__"):
+            raise self.refused_name(queue, "this topic is the broker's own")
         if self._tiers.delay_of(queue):
             raise self.refused_name(queue, "messages wait there for their next attempt")
 
