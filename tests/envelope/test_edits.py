@@ -255,7 +255,7 @@ def test_big_bodies_take_time_in_proportion(one: bytes) -> None:
     started = time.process_time()
     with_attempts(one, 1)
     redriven(annotated(one))
-    assert time.process_time() - started < 12
+    assert time.process_time() - started < 60
 
 
 # --- many hops --------------------------------------------------------------------------------------------

@@ -165,7 +165,7 @@ class Trial:
             backoff=[1, 2],
             unknown_urn=strategy,
             release_delay=1,
-            handler_timeout=0.5,
+            handler_timeout=5,
             message_log=str(folder / "messages"),
         )
         worker.handler("urn:babel:orders:*")(act)
