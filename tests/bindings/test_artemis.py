@@ -41,7 +41,7 @@ from babelqueue_spark.bindings.artemis.connection import Connection
 from babelqueue_spark.bindings.artemis.messages import received
 from babelqueue_spark.bindings.artemis.options import ArtemisOptions
 from babelqueue_spark.envelope import decode, set_attempts
-from babelqueue_spark.errors import BrokerError, OptionError
+from babelqueue_spark.errors import BrokerAuthenticationError, BrokerError, OptionError, QueueForbiddenError
 from babelqueue_spark.testing import (
     MIB,
     SECRET,
@@ -562,11 +562,18 @@ class TestErrors:
     ) -> None:
         with (
             binding(artemis_server.url.replace(*change)) as refused,
-            pytest.raises(BrokerError, match="check user and password") as caught,
+            pytest.raises(BrokerAuthenticationError, match="check user and password") as caught,
         ):
             refused.backlog(queue)
         assert_safe(caught.value)
         assert "wr0ng" not in str(caught.value)
+
+    def test_a_queue_that_is_closed_to_the_user(self, artemis_server: ArtemisServer, queue: str) -> None:
+        with binding(artemis_server.limited_url) as limited:
+            with pytest.raises(QueueForbiddenError, match="extend its roles") as caught:
+                limited.publish(f"closed.{queue}", outgoing([b"x"]))
+            assert_safe(caught.value)
+            assert limited.publish(queue, outgoing([b"x"])) == 1
 
     def test_another_protocol(self, redis_server: Any, queue: str) -> None:
         url = f"artemis://babel:{SECRET}@{redis_server.address}"

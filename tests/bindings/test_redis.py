@@ -17,7 +17,7 @@ from redis import Redis
 from babelqueue_spark.bindings.contract import Binding, BindingConfig
 from babelqueue_spark.bindings.redis import RedisBinding
 from babelqueue_spark.bindings.redis.frames import frame, unframe
-from babelqueue_spark.errors import BrokerError, OptionError
+from babelqueue_spark.errors import BrokerError, OptionError, QueueForbiddenError
 from tests.bindings.redis_peers import NO_LIMIT, Clock, binding, bodies, envelope, in_flight, outgoing, sdk
 from tests.servers import RedisServer
 
@@ -639,7 +639,7 @@ class TestTrouble:
                         assert both.recover("mine") == 0
                         claimed = claimed.filter([row not in (5, 7) for row in range(299)])
                     assert both.acknowledge("mine", claimed).true_count == claimed.num_rows
-                    with pytest.raises(BrokerError, match="extend its ACL"):
+                    with pytest.raises(QueueForbiddenError, match="extend its ACL"):
                         both.backlog("other")
                 with Redis(port=server.port) as admin:
                     admin.flushall()

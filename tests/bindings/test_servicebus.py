@@ -20,7 +20,7 @@ from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.servicebus import ServiceBusBinding
 from babelqueue_spark.bindings.servicebus.options import ServiceBusOptions
 from babelqueue_spark.envelope import validate
-from babelqueue_spark.errors import BrokerError, BrokerUnreachableError, OptionError
+from babelqueue_spark.errors import BrokerError, BrokerUnreachableError, OptionError, QueueForbiddenError
 from babelqueue_spark.testing import (
     MIB,
     SECRET,
@@ -678,6 +678,7 @@ class TestErrors:
                 ) as caught:
                     verb()
                 assert_safe(caught.value)
+                assert isinstance(caught.value, QueueForbiddenError) == ("unauthorized" in condition)
 
     def test_a_wrong_key(self, servicebus_server: ServiceBusServer, queue: str) -> None:
         url = servicebus_server.url.replace(servicebus_server.key, SECRET[::-1])

@@ -25,7 +25,7 @@ from sqlalchemy.engine import URL
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.sql import SqlBinding
 from babelqueue_spark.bindings.sql.dialects import MySql, Postgres
-from babelqueue_spark.errors import BrokerError
+from babelqueue_spark.errors import BrokerError, QueueForbiddenError
 from babelqueue_spark.testing import (
     SECRET,
     assert_safe,
@@ -665,7 +665,7 @@ def test_a_permission_that_is_missing_is_said(connect: Connect, server: Server, 
         run(url, f"GRANT SELECT ON {database}.* TO {user}")
     binding = connect(with_parts(url, username=user, password=SECRET))
     assert binding.backlog("orders") == 0
-    with pytest.raises(BrokerError, match="lacks a permission: it needs SELECT, INSERT") as caught:
+    with pytest.raises(QueueForbiddenError, match="lacks a permission: it needs SELECT, INSERT") as caught:
         binding.publish("orders", outgoing([b"x"]))
     assert_safe(caught.value)
     creating = connect(with_parts(url, username=user, password=SECRET), table="others")

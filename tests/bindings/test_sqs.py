@@ -22,7 +22,7 @@ from babelqueue_spark.bindings.aws import session
 from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.sqs import SqsBinding, client
 from babelqueue_spark.bindings.sqs.options import SqsOptions
-from babelqueue_spark.errors import BrokerError, OptionError
+from babelqueue_spark.errors import BrokerError, OptionError, QueueForbiddenError
 from babelqueue_spark.testing import (
     MIB,
     SECRET,
@@ -620,6 +620,7 @@ class TestErrors:
         ) as caught:
             sqs.backlog(queue)
         assert_safe(caught.value)
+        assert isinstance(caught.value, QueueForbiddenError) == ("AccessDenied" in code)
 
     @pytest.mark.parametrize(
         ("failure", "advice"),

@@ -107,6 +107,8 @@ class ArtemisServer(Server):
             "<global-max-messages>": "<global-max-size>256Mb</global-max-size><global-max-messages>",
             # A share of the disk says nothing on a machine whose disk others fill.
             "<max-disk-usage>90": "<max-disk-usage>-1",
+            "<security-settings>": '<security-settings><security-setting match="closed.#">'
+            '<permission type="send" roles="amq"/></security-setting>',
             "<addresses>": f"<addresses>{self._addresses}",
             "protocols=CORE": f"connectionTtl={self._time_to_live};amqpIdleTimeout={self._time_to_live};protocols=CORE",
             "</acceptors>": f"{self._secure_acceptor(self._tls) if self._tls else ''}</acceptors>",

@@ -32,7 +32,7 @@ _ADVICE = {
     "amqp:not-found": not_found("the queue does not exist, and may not be created: create it first, ANYCAST"),
     "amqp:resource-deleted": not_found("the queue was deleted"),
     "amqp:resource-limit-exceeded": full("the connection was silent for too long, or the address is full"),
-    _UNAUTHORIZED: forbidden("this user may not do that: let it send to, consume and browse the queue"),
+    _UNAUTHORIZED: denied("it refused the login: check user and password"),
 }
 
 
@@ -138,7 +138,7 @@ def advice_on(error: AmqpError | OSError) -> Advice:
         return unreachable("it cannot be reached: check host, port and TLS")
     if isinstance(error, OSError):
         return unreachable("the connection was lost")
-    if error.name == _UNAUTHORIZED and error.text.startswith("Authentication failed"):
-        return denied("it refused the login: check user and password")
+    if error.name == _UNAUTHORIZED and "permission=" in error.text:
+        return forbidden(f"this user may not do that: extend its roles ({error.text})")
     known = _ADVICE.get(error.name, failed(f"it refused what was asked ({error.name})"))
     return known._replace(text=f"{known.text} ({error.text})") if error.text else known
