@@ -18,7 +18,6 @@ from babelqueue_spark.errors import BrokerError
 _TICK_SECONDS = 5.0
 
 _NO_AMQP = "amqp:connection:framing-error"
-_UNAUTHORIZED = "amqp:unauthorized-access"
 _ADVICE = {
     BLOCKED: full("it takes no messages: the address or the broker's disk is full"),
     UNNAMED: failed("it did not say why"),
@@ -32,7 +31,7 @@ _ADVICE = {
     "amqp:not-found": not_found("the queue does not exist, and may not be created: create it first, ANYCAST"),
     "amqp:resource-deleted": not_found("the queue was deleted"),
     "amqp:resource-limit-exceeded": full("the connection was silent for too long, or the address is full"),
-    _UNAUTHORIZED: denied("it refused the login: check user and password"),
+    "amqp:unauthorized-access": denied("it refused the login: check user and password"),
 }
 
 
@@ -138,7 +137,7 @@ def advice_on(error: AmqpError | OSError) -> Advice:
         return unreachable("it cannot be reached: check host, port and TLS")
     if isinstance(error, OSError):
         return unreachable("the connection was lost")
-    if error.name == _UNAUTHORIZED and "permission=" in error.text:
-        return forbidden(f"this user may not do that: extend its roles ({error.text})")
     known = _ADVICE.get(error.name, failed(f"it refused what was asked ({error.name})"))
+    if "permission=" in error.text:  # under several names
+        known = forbidden("this user may not do that: extend its roles")
     return known._replace(text=f"{known.text} ({error.text})") if error.text else known
