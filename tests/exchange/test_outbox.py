@@ -187,8 +187,11 @@ class TestRelay:
     def test_a_row_of_another_outbox_with_the_same_id_and_body_is_published(
         self, box: Outbox, redis_server: Any, tmp_path: Path, queue: str
     ) -> None:
+        row = {"queue": queue, "body": envelope(7).decode()}
         for outbox in (box, Outbox(f"sqlite:///{tmp_path}/other.db")):
-            store(outbox, [7], [queue])
+            made(outbox)
+            with transaction(outbox) as connection:
+                connection.execute(text("INSERT INTO outbox (queue, body) VALUES (:queue, :body)"), row)
             assert outbox.relay({"url": redis_server.url}).messages == 1
         assert numbers_in(redis_server.url, queue) == [7, 7]
 
