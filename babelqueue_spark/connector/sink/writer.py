@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.errors import PySparkTypeError
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -97,7 +98,11 @@ def check_columns(schema: StructType) -> None:
         raise OptionError("a write needs a column 'job' (or 'urn'): the URN of the message")
     if "data" not in names and "dead_letter" not in names:
         raise OptionError("a write needs a column 'data': JSON text, a struct or a map")
-    for field in arrow_fields(StructType([field for field in schema if field.name == "data"])):
+    try:
+        payload = arrow_fields(StructType([field for field in schema if field.name == "data"]))
+    except PySparkTypeError as error:
+        raise OptionError(f"data has a type that has no form in JSON ({error}): cast it to STRING") from None
+    for field in payload:
         check_payload_type(field.type)
 
 
