@@ -14,7 +14,7 @@ import os
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -61,6 +61,8 @@ _METADATA = "169.254.169.254"
 """Where clouds tell a machine its role: asked when there are no other credentials."""
 
 _LONGEST_CAUSE = 300
+_PAGE = 1000
+"""Files that stores list in one answer."""
 
 _used_by: dict[str, int] = {}
 """The process that started the client's threads, which its forks inherit in name only."""
@@ -150,16 +152,27 @@ class ObjectStore(Store):
     def _survey(self, after: str, watched: str | None) -> Survey:
         folders: defaultdict[str, dict[str, int]] = defaultdict(dict)
         versions: dict[str, str | None] = {}
-        for page in obstore.list(self._ours, offset=f"{after}/~", chunk_size=1000):
-            for each in page:
-                folder, _, name = each["path"].rpartition("/")
-                folders[folder][name] = each["size"]
-                versions[each["path"]] = each["e_tag"]
+        for each in self._behind(after):
+            folder, _, name = each["path"].rpartition("/")
+            folders[folder][name] = each["size"]
+            versions[each["path"]] = each["e_tag"]
 
         def sizes(folder: str) -> Mapping[str, int]:
             return folders.get(folder, {}) if folder > after else self.sizes(folder)
 
         return Survey(versions.get(watched) if watched is not None else None, sizes)
+
+    def _behind(self, after: str) -> Iterator[Any]:
+        """Yield the batches behind one, and the commits; of files of others no more than a page."""
+        last = ""
+        for page in obstore.list(self._ours, offset=f"{after}/~", chunk_size=_PAGE):
+            yield from page
+            last = page[-1]["path"]
+            if last > "batches/~":
+                break
+        if last <= "commits/~":
+            for page in obstore.list(self._ours, "commits"):
+                yield from page
 
     def _remove_all(self, files: Sequence[str], folders: Sequence[str], seen: Survey) -> None:
         names = [*files, *(f"{folder}/{name}" for folder in folders for name in seen.sizes(folder))]

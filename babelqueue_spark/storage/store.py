@@ -96,7 +96,10 @@ class Store(ABC):
             return self._sizes(folder)
 
     def survey(self, after: str, watched: str | None = None) -> Survey:
-        """Look at all that comes after a folder, and at one file: one request to an object store."""
+        """Look at the batches after a folder, the commits, and one file: one request to an object store.
+
+        Where files of others lie between, two; and the version of the file may be None.
+        """
         with self.explained():
             return self._survey(after, watched)
 

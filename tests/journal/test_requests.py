@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -219,3 +220,22 @@ def test_an_idle_query_notices_that_another_took_its_journal_over(
     assert second.trigger() >= 5
     with pytest.raises(JournalTakenOverError, match="taken over by another query"):
         query.trigger()
+
+
+def test_a_query_does_not_list_the_files_of_others(server: S3Server, queue: str) -> None:
+    store = open_store(f"s3://{server.bucket}/{queue}")
+    journal = Journal(f"s3://{server.bucket}/{queue}")
+    journal.take_over()
+    journal.record_plan(1, {})
+    journal.commit(1)
+    journal.record_plan(2, {})
+    with ThreadPoolExecutor(8) as pool:
+        theirs = [f"{folder}/{number}" for folder in ("checkpoint", "table") for number in range(1100)]
+        list(pool.map(lambda name: store.create(name, b"x"), theirs))
+    server.requests.clear()
+    seen = journal.check_owner()
+    assert server.requests["LIST"] == 2
+    assert (list(seen.sizes("commits")), list(seen.sizes("batches/0000000002"))) == (
+        ["0000000001"],
+        ["plan.json"],
+    )
