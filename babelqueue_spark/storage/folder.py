@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from babelqueue_spark.errors import JournalError
 from babelqueue_spark.storage.store import Store, Survey
 
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF}
@@ -121,7 +122,15 @@ class LocalStore(Store):
     def _make_folder(self, name: str) -> None:
         if name and not self.root.is_dir():
             raise FileNotFoundError(self.root)
-        _make_durably(self.root / name)
+        try:
+            _make_durably(self.root / name)
+        except FileNotFoundError as error:
+            if name:
+                raise
+            raise JournalError(
+                f"{self._option} {self.location} cannot be created ({error.filename}: {error.strerror}): "
+                "name a directory that driver and executors can both create, read and write"
+            ) from None
 
     def _sweep(self, folder: str) -> None:
         with contextlib.suppress(FileNotFoundError):

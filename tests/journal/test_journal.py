@@ -582,3 +582,11 @@ def test_a_message_of_several_segments_is_yielded_by_one(journal: Journal) -> No
             str(number) for number in range(55)
         )
         assert list(pool.map(yielded, held)) == found
+
+
+def test_a_location_that_cannot_be_created(tmp_path: Path) -> None:
+    """Storage that is not mounted, where a link leads to it."""
+    (tmp_path / "mount").symlink_to(tmp_path / "gone")
+    with pytest.raises(JournalError, match=r"journalLocation .*/mount/orders cannot be created") as refused:
+        _ = Journal(str(tmp_path / "mount/orders")).id
+    assert not isinstance(refused.value, JournalMissingError)
