@@ -14,6 +14,7 @@ from babelqueue_spark.errors import OptionError
 from babelqueue_spark.secrets import resolve
 from tests.brokers import URLS
 
+REDIS = "redis://h"
 URL = "sqlite:////srv/queue.db"
 
 
@@ -116,6 +117,11 @@ def test_broker_follows_from_the_scheme(scheme: str, broker: str) -> None:
         ({"url": "ftp://x", "queue": "q"}, "names no broker"),
         ({"url": URL, "queue": "q", "broker": "carrier-pigeon"}, "takes one of"),
         ({"url": URL, "queue": "q", "maxMessagePerTrigger": "5"}, "did you mean 'maxMessagesPerTrigger'"),
+        ({"url": REDIS, "queue": "q", "socket_timeout": "5"}, "did you mean 'redis.socket_timeout'"),
+        ({"url": URL, "queue": "q", "max_fetch_time": "5"}, "did you mean 'maxFetchTime'"),
+        ({"url": URL, "subscribe": "q"}, "'subscribe' is unknown: did you mean 'queue'"),
+        ({"url": "reddis://h", "queue": "q"}, "did you mean redis://"),
+        ({"url": "localhost:6379", "queue": "q"}, r"'url' has no scheme: begin it .* redis://host:6379"),
         ({"url": URL, "queue": "q", "redis.socket_timeout": "5"}, "unknown"),
         ({"url": URL, "queue": "q", "maxFetchTime": "soon"}, "'maxFetchTime' has the value 'soon'"),
         ({"url": URL, "queue": "q", "numPartitions": "0"}, "at least 1"),

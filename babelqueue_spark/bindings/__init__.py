@@ -16,6 +16,7 @@ from babelqueue_spark.bindings.registry import (
     brokers,
     create_binding,
     is_known,
+    known_schemes,
     register,
 )
 
@@ -34,5 +35,6 @@ __all__ = [
     "brokers",
     "create_binding",
     "is_known",
+    "known_schemes",
     "register",
 ]

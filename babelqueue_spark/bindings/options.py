@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 import ssl
@@ -224,9 +225,13 @@ class OptionTable:
         if parse is None and self.passed is not None and self.passed.fullmatch(option):
             parse = str
         if parse is None:
-            known = ", ".join(sorted((*self.own, *self.tls)))
-            raise OptionError(f"{self.broker}.{option} is unknown{self.aside}: use one of {known}")
+            raise OptionError(f"{self.broker}.{option} is unknown{self.aside}: {self._hint(option)}")
         return value_of(self.broker, option, text, parse, shown=shown)
+
+    def _hint(self, option: str) -> str:
+        known = sorted((*self.own, *self.tls))
+        nearest = difflib.get_close_matches(option, known, n=1)
+        return f"did you mean '{self.broker}.{nearest[0]}'?" if nearest else f"use one of {', '.join(known)}"
 
 
 def value_of(broker: str, option: str, text: str, parse: Callable[[str], Any], *, shown: bool = True) -> Any:

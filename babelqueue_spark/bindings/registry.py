@@ -87,8 +87,7 @@ def register(name: str, target: str | type[BaseBinding], *, schemes: tuple[str, 
         ValueError: the name or a scheme is taken.
     """
     schemes = schemes or (name,)
-    taken = {scheme for each in BINDINGS.values() for scheme in each.schemes}
-    if name in BINDINGS or taken & set(schemes):
+    if name in BINDINGS or not set(known_schemes()).isdisjoint(schemes):
         raise ValueError(f"broker '{name}': the name or a scheme of {', '.join(schemes)} is another broker's")
     BINDINGS[name] = Registration(target, "", schemes, ())
 
@@ -96,6 +95,11 @@ def register(name: str, target: str | type[BaseBinding], *, schemes: tuple[str, 
 def brokers() -> list[str]:
     """Names of all brokers: registered ones, and those of other packages."""
     return sorted({*BINDINGS, *(point.name for point in entry_points(group=GROUP))})
+
+
+def known_schemes() -> list[str]:
+    """Return how URLs of registered brokers start."""
+    return [scheme for each in BINDINGS.values() for scheme in each.schemes]
 
 
 def is_known(broker: str) -> bool:

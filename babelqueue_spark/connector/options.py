@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import time
@@ -25,6 +24,7 @@ from babelqueue_spark.bindings import (
 )
 from babelqueue_spark.bindings.contract import DeadLetterStyle
 from babelqueue_spark.bindings.options import byte_size, flag, seconds
+from babelqueue_spark.connector.hints import no_broker, unknown
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.journal import Journal
 from babelqueue_spark.schemas.registry import Registry
@@ -481,8 +481,7 @@ def _broker(values: Mapping[str, Any]) -> str:
         raise OptionError("option 'url' is required, such as redis://localhost:6379/0 or sqlite:////srv/q.db")
     named = values.get("broker") or broker_of(resolve(values["url"], "url"))
     if named is None:
-        known = ", ".join(brokers())
-        raise OptionError(f"the scheme of 'url' names no broker: set option 'broker' to one of {known}")
+        raise OptionError(no_broker(resolve(values["url"], "url")))
     if not is_known(named):
         known = ", ".join(brokers())
         raise OptionError(f"option 'broker' has the value '{named}', but takes one of {known}")
@@ -497,12 +496,6 @@ def _client_options(lowered: Mapping[str, str], broker: str, allowed: tuple[On, 
         prefix, dot, name = key.partition(".")
         if not dot or prefix != broker:
             known = [option.name for option in OPTIONS if option.on in allowed]
-            raise OptionError(_unknown(key, broker, known))
+            raise OptionError(unknown(key, broker, known))
         client[name] = text
     return client
-
-
-def _unknown(key: str, broker: str, names: list[str]) -> str:
-    nearest = difflib.get_close_matches(key, [name.lower() for name in names], n=1, cutoff=0.5)
-    hint = f": did you mean '{_BY_KEY[nearest[0]].name}'?" if nearest else f": known are {', '.join(names)}"
-    return f"option '{key}' is unknown{hint} (the client's own options are given as '{broker}.<name>')"

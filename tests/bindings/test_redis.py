@@ -17,7 +17,7 @@ from redis import Redis
 from babelqueue_spark.bindings.contract import Binding, BindingConfig
 from babelqueue_spark.bindings.redis import RedisBinding
 from babelqueue_spark.bindings.redis.frames import frame, unframe
-from babelqueue_spark.errors import BrokerError, OptionError, QueueForbiddenError
+from babelqueue_spark.errors import BrokerError, BrokerUnreachableError, OptionError, QueueForbiddenError
 from tests.bindings.redis_peers import NO_LIMIT, Clock, binding, bodies, envelope, in_flight, outgoing, sdk
 from tests.servers import RedisServer
 
@@ -517,6 +517,7 @@ class TestOptions:
         ("url", "options", "message"),
         [
             ("redis://:hush@h/0", {"nonsense": "1"}, "redis.nonsense is unknown: use one of client_name, db"),
+            ("redis://h", {"socket_timeot": "1"}, "is unknown: did you mean 'redis.socket_timeout'"),
             ("redis://:hush@h/0?nonsense=1", {}, "redis.nonsense is unknown"),
             ("redis://:hush@h/0", {"ssl_ca_certs": "/ca"}, "needs a URL that starts with rediss://"),
             (
@@ -763,3 +764,13 @@ def _answer_like_http(listener: socket.socket) -> None:
     with connection:
         connection.recv(4096)
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def test_tls_to_a_port_without_it(redis_server: RedisServer, queue: str) -> None:
+    url = redis_server.url.replace("redis://", "rediss://")
+    config = BindingConfig(url=url, client_options={"socket_timeout": "1"})
+    with (
+        RedisBinding(config) as secure,
+        pytest.raises(BrokerUnreachableError, match="whether that port has TLS"),
+    ):
+        secure.backlog(queue)

@@ -552,7 +552,7 @@ def test_urls_that_cannot_be_used(url: str, says: str) -> None:
         ({"time_zone": "Mars/Olympus"}, "sql.time_zone has the value 'Mars/Olympus'"),
         ({"time_zone": "../etc/passwd"}, "sql.time_zone"),
         ({"time_zone": ""}, "sql.time_zone"),
-        ({"tabel": "jobs"}, "sql.tabel is unknown: use one of failed_table, layout, table, time_zone"),
+        ({"tabel": "jobs"}, "sql.tabel is unknown: did you mean 'sql.table'"),
     ],
 )
 def test_options_that_cannot_be_used(options: dict[str, str], says: str) -> None:

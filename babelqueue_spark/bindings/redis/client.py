@@ -113,6 +113,11 @@ _ADVICE: tuple[tuple[type[Exception] | None, str, Advice], ...] = (
         "closed by server|reset by peer|Broken pipe|UNEXPECTED_EOF",
         unreachable("the connection was lost: look for a restart, or for what ends connections in between"),
     ),
+    (
+        None,
+        "Timeout connecting",
+        unreachable("it did not answer while connecting: check host, port, and whether that port has TLS"),
+    ),
     (exceptions.TimeoutError, "", unreachable("it did not answer in time: raise redis.socket_timeout")),
     (exceptions.ConnectionError, "", unreachable("it cannot be reached: check host, port and TLS")),
 )
