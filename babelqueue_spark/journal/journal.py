@@ -304,14 +304,14 @@ class Journal:
             seen = numbers  # removed since they were listed, because a later one came; or torn
         return State()
 
-    def commit(self, batch: int, retention: float = 0.0, seen: Survey | None = None) -> None:
+    def commit(self, batch: int, retention: float = 0.0, seen: Survey | None = None) -> list[int]:
         """Record that Spark has finished every batch up to `batch`; clean those planned `retention` s ago.
 
-        What was `seen` must not be older than the end of the batch.
+        What was `seen` must not be older than the end of the batch. Returns the batches that no task read.
         """
         before = self.state()
         if batch <= before.committed:
-            return
+            return []
         seen = seen or self._survey()
         now = self._clock()
         cleaned = before.cleaned
@@ -319,7 +319,9 @@ class Journal:
         while cleaned < batch and self._expired(cleaned + 1, oldest):
             cleaned += 1
         unacknowledged = self._still_unacknowledged(before, batch, now, seen)
-        self._count(range(before.committed + 1, batch + 1), seen)
+        finished = range(before.committed + 1, batch + 1)
+        self._count(finished, seen)
+        unread = [number for number in finished if list(seen.sizes(folder_of(number))) == ["plan.json"]]
         after = {"cleaned": cleaned, "lost": unacknowledged}
         expired = range(before.cleaned + 1, cleaned + 1)
         self._write_commit(batch, encode(after), expired)
@@ -329,6 +331,7 @@ class Journal:
             self._kept.pop(number, None)
         former = [_commit(number) for number in _numbers(seen.sizes("commits")) if number < batch]
         self._store.remove_all(former, [folder_of(number) for number in expired], seen)
+        return unread
 
     def _write_commit(self, batch: int, content: bytes, expired: range) -> None:
         """Write a commit; where there is no room, make some by deleting the segments that it would clean."""

@@ -35,6 +35,7 @@ from babelqueue_spark.connector.source.spark_versions import (
 )
 from babelqueue_spark.errors import DataLossError, OptionError
 from babelqueue_spark.journal import FromQueue
+from babelqueue_spark.storage import Survey
 
 logger = logging.getLogger(__name__)
 
@@ -169,7 +170,7 @@ class _Planner:
         known = self._not_cleaned(known)
         self._drain.finished(known)
         if start is not None or self._end is not None:  # by asking what follows, Spark proves it finished
-            self._journal.commit(int(known["batch"]), self._options.journal_retention, seen)
+            self._commit(int(known["batch"]), seen)
         batch = int(known["batch"]) + 1
         planned = self._journal.plan(batch, seen) or self._plan_next(batch, unlimited=unlimited)
         self._pace.polled(idle=planned is None)
@@ -197,8 +198,17 @@ class _Planner:
     def commit(self, end: dict[str, Any]) -> None:
         self._own()
         if int(end["batch"]) > self._journal.state().committed:
-            seen = self._journal.check_owner()
-            self._journal.commit(int(end["batch"]), self._options.journal_retention, seen)
+            self._commit(int(end["batch"]), self._journal.check_owner())
+
+    def _commit(self, batch: int, seen: Survey) -> None:
+        for unread in self._journal.commit(batch, self._options.journal_retention, seen):
+            logger.warning(
+                "batch %d of %s was not read, and its messages wait: a file sink skips batches that "
+                "its output's _spark_metadata has from another checkpoint (write to a new output), or "
+                "foreachBatch did not use the rows",
+                unread,
+                ", ".join(self._options.queue),
+            )
 
     def report(self) -> dict[str, Any]:
         return {
