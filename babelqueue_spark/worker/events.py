@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,8 +13,9 @@ import pyarrow.compute as pc
 from babelqueue_spark.connector.message_log import MessageLog, json_line
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.errors import BabelQueueError
+from babelqueue_spark.worker.counts import Counts
 from babelqueue_spark.worker.messages import Message
-from babelqueue_spark.worker.outcomes import Outcome, Verdict
+from babelqueue_spark.worker.outcomes import Outcome, Verdict, WorkerReason
 from babelqueue_spark.worker.rows import Rows
 
 logger = logging.getLogger("babelqueue_spark.worker")
@@ -25,6 +28,7 @@ EVENTS = {
     Outcome.DEAD_LETTERED: ("job.dead_letter", logging.ERROR),
 }
 """Outcome → name of the event, and its level."""
+_MOST_SHOWN = 5
 
 
 def log(verdict: Verdict, rows: Rows, row: int) -> None:
@@ -76,3 +80,18 @@ def log_lost_replies(queue: str, replies: pa.RecordBatch, error: BabelQueueError
         "error": error.text,
     }
     logger.error("reply.lost %s", json_line(content))
+
+
+def log_unhandled(counts: Counts, patterns: Sequence[str]) -> bool:
+    """Log one line about URNs of a batch that have no handler; return whether there were any."""
+    urns = {urn for urn, _, reason in counts.by if urn and reason == WorkerReason.UNKNOWN_URN}
+    if not urns:
+        return False
+    shown = sorted(urns)[:_MOST_SHOWN]
+    content = {
+        "urns": shown,
+        "nearest": {urn: near[0] for urn in shown if (near := difflib.get_close_matches(urn, patterns, n=1))},
+        "handlers": list(patterns[:_MOST_SHOWN]),
+    }
+    logger.warning("handler.missing %s", json_line(content))
+    return True

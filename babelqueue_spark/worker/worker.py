@@ -30,6 +30,7 @@ from babelqueue_spark.worker.arguments import (
 )
 from babelqueue_spark.worker.backoff import Backoff
 from babelqueue_spark.worker.counts import Counts
+from babelqueue_spark.worker.events import log_unhandled
 from babelqueue_spark.worker.handling import Task, Work, admit, handle, settle
 from babelqueue_spark.worker.idempotency import IdempotencyStore
 from babelqueue_spark.worker.outbox import Outbox, OutboxEntry, fingerprint
@@ -161,7 +162,7 @@ class Worker:
         self._failure_queue = failure_queue
         self._tracing = self._options.tracing if tracing is None else Tracing.of(tracing)
         self._routes = Routes()
-        self._probed = False
+        self._probed = self._told_unhandled = False
         self.counts = Counts()
         """Count what this object did so far."""
 
@@ -419,6 +420,9 @@ class Worker:
 
     def _finish(self, batch: int, counts: Counts) -> None:
         self.counts.include(counts)
+        if not self._told_unhandled:
+            patterns = [handler.pattern for handler in self._routes.ordered()]
+            self._told_unhandled = log_unhandled(counts, patterns)
         observers.tell(counts)
         if self._on_batch is not None:
             self._on_batch(batch, counts)

@@ -287,3 +287,20 @@ def test_replies_continue_the_trace(trials: Callable[[str, str], Trial], broker:
         '{"part": 1}',
         '{"to": 1}',
     ]
+
+
+def test_messages_without_a_handler_are_told_once(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = {"url": f"sqlite:///{tmp_path}/queue.db", "queue": "orders"}
+    worker = Worker(queue, journal=str(tmp_path / "worker"), unknown_urn="delete")
+    worker.handler("urn:babel:orders:createt")(act)
+    publish(queue["url"], "orders", [order("orders"), order("orders", urn=UNHANDLED)])
+    for _ in range(2):
+        worker.run(spark.read.format("babelqueue").options(**queue).load())
+    [line] = [each.getMessage() for each in caplog.records if "handler.missing" in each.getMessage()]
+    assert json.loads(line.partition(" ")[2]) == {
+        "urns": [UNHANDLED, HANDLED],
+        "nearest": {HANDLED: "urn:babel:orders:createt"},
+        "handlers": ["urn:babel:orders:createt"],
+    }
