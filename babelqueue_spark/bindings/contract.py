@@ -217,6 +217,10 @@ class BaseBinding(ABC):
         del queue
         return ""
 
+    def queues(self) -> list[str]:
+        """Return names of queues that hold messages, 1,000 at most; none where the broker lists none."""
+        return []
+
     @abstractmethod
     def close(self) -> None:
         """Close the connection; idempotent."""

@@ -248,6 +248,11 @@ class SqlBinding(Binding):
         del queue
         return self._client.missing()
 
+    def queues(self) -> list[str]:
+        names = select(self._tables.jobs.c.queue).distinct().limit(1000)
+        with self._client.reading() as connection:
+            return [str(name) for name in connection.scalars(names)]
+
     def close(self) -> None:
         """Close the connection."""
         self._client.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -135,11 +136,10 @@ class _Planner:
         self._binding: Binding = options.queue_binding()
         self._check_claimable()
         self._journal = options.journal(self._binding.now)
-        self._owner = False
+        self._owner = self._polled = False
         self._end: dict[str, Any] | None = None
         self._new: dict[str, Any] | None = None  # a plan that nobody but this query can have made
         self._first_plan = True
-        self._first_poll = True
         self._drain = Drain(self._journal)
         self._pace = Pace()
 
@@ -252,16 +252,25 @@ class _Planner:
     # -- the next batch ------------------------------------------------------------------------------
 
     def _poll(self) -> None:
+        first, self._polled = not self._polled, True
+        missing = list(filter(None, map(self._binding.missing, self._options.queue))) if first else []
+        for what in dict.fromkeys(missing):
+            logger.warning("%s is not there: it is created, and the query waits for its first message", what)
         self.backlog = {queue: self._binding.backlog(queue) for queue in self._options.queue}
-        if self._first_poll:
-            self._first_poll = False
+        if first:
             self._advise()
 
     def _advise(self) -> None:
-        """Warn of queues that seem empty, but may have messages."""
-        for queue, messages in self.backlog.items():
-            if not messages and (advice := self._binding.advice(queue)):
+        """Warn of queues that seem empty: their messages lie elsewhere, or their names are misspelt."""
+        empty = [queue for queue, messages in self.backlog.items() if not messages]
+        names = set(self._binding.queues() if empty else ()) - set(self._options.queue)
+        for queue in empty:
+            if advice := self._binding.advice(queue):
                 logger.warning("queue '%s' has no messages, but %s", queue, advice)
+            dead = {self._binding.dead_letter_name(queue, style) for style in ("babelqueue", "initphp")}
+            near = difflib.get_close_matches(queue, sorted(names - dead), cutoff=0.7)
+            if near:
+                logger.warning("queue '%s' is empty: did you mean %s?", queue, ", ".join(near))
 
     def _plan_next(self, batch: int, *, unlimited: bool) -> dict[str, Any] | None:
         """Plan what the queues have now; None if they are empty."""

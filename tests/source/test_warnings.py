@@ -1,4 +1,4 @@
-"""Batches that a sink skips: nothing is read, and the query says so."""
+"""What a query tells in a warning: batches that a sink skips, and queues whose names may be wrong."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.connector.rows.reading import SCHEMA
 from babelqueue_spark.connector.source.stream import QueueStreamReader
+from tests.servers import Server
 from tests.streams import WAIT, backlog, envelope, publish, stream
 
 
@@ -52,3 +53,23 @@ def test_a_batch_that_no_task_read_is_told(tmp_path: Path, caplog: pytest.LogCap
         assert sum(batch.num_rows for batch in reader.read(partition)) == 3
     reader.commit(following)
     assert caplog.text == ""
+
+
+def test_a_queue_that_may_be_misspelt_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    url = f"sqlite:///{tmp_path}/queue.db"
+    for queue in ("orders", "ordres.dlq", "mails"):
+        publish(url, queue, [envelope(1)])
+    given = {"url": url, "queue": "ordres,mails", "journalLocation": str(tmp_path / "journal")}
+    reader = QueueStreamReader(read_options(given), SCHEMA)
+    for _ in range(2):
+        reader.latestOffset(reader.initialOffset())
+    assert [each.getMessage() for each in caplog.records] == ["queue 'ordres' is empty: did you mean orders?"]
+
+
+@pytest.mark.server
+def test_a_queue_that_does_not_exist_is_told(
+    rabbitmq_server: Server, queue: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {"url": rabbitmq_server.url, "queue": queue, "journalLocation": str(tmp_path / "journal")}
+    QueueStreamReader(read_options(given), SCHEMA).latestOffset()
+    assert f"the queue '{queue}' is not there: it is created, and the query waits" in caplog.text
