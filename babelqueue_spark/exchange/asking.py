@@ -127,7 +127,7 @@ def _addressed(
     headers: Mapping[str, str],
     meta: Mapping[str, Any],
 ) -> dict[str, pa.Array]:
-    """The columns that name the reply queue. `meta`, which is not for routing, does only without headers."""
+    """Return the columns that name the reply queue: `meta` only where there are no headers."""
     if binding.capabilities.headers:
         headers = {**headers, REPLY_TO_HEADER: reply_queue}
     else:

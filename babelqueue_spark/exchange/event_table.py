@@ -242,7 +242,7 @@ class EventTable:
         return found
 
     def added_last(self, table: DeltaTable, stream: str) -> pa.Table:
-        """The events of a stream that were added by the last commit which added any, in their order."""
+        """Return the events of a stream that its last commit added, in their order."""
         files = files_with(table, stream, (None, None)).sort_by([("added", "descending")])
         found, moment = SCHEMA.empty_table(), None
         for path, added in zip(files["path"].to_pylist(), files["added"].to_pylist(), strict=True):

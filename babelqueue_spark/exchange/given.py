@@ -13,7 +13,7 @@ from babelqueue_spark.errors import OptionError
 
 
 def json_of(data: Any, what: str) -> str:
-    """Data as compact JSON; text is JSON already.
+    """Return data as compact JSON; text is JSON already.
 
     Raises:
         OptionError: JSON cannot carry it; names `what`.

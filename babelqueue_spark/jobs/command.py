@@ -106,7 +106,7 @@ def session(name: str) -> SparkSession:
 
 
 def run_here() -> None:
-    """Without spark-submit: this machine's cores, failed tasks tried again, and this Python."""
+    """Without spark-submit: take this machine's cores, retries of failed tasks, and this Python."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "--master local[*,4] pyspark-shell")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

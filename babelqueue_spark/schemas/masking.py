@@ -84,7 +84,7 @@ class Mask:
 
 
 def mask(job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveFields]) -> pa.Array:
-    """Return `data` with `***` in place of its sensitive values, as strings; null where it is no JSON object."""
+    """Return `data` with `***` in place of its sensitive values, null where it is no JSON object."""
     return replaced(job, data, fields, lambda _: MASK)
 
 

@@ -115,7 +115,7 @@ class SensitiveFields:
 def replaced(
     job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveFields], replace: Replace
 ) -> pa.Array:
-    """`data` with its sensitive values replaced, as strings; null where it is no JSON object.
+    """Return `data` with its sensitive values replaced; null where it is no JSON object.
 
     Args:
         job: the URN of each row; a URN without sensitive fields keeps its data.

@@ -71,7 +71,7 @@ class ArtemisBinding(Binding):
         return seen if seen <= _LOOK else _MANY
 
     def check_target(self, queue: str) -> None:
-        """The broker takes what comes to addresses of its own for orders."""
+        """Refuse addresses of the broker's own: it takes what comes there for orders."""
         super().check_target(queue)
         if queue.startswith(_OWN):
             raise self.refused_name(queue, "this address is the broker's own")

@@ -108,7 +108,7 @@ class PulsarBinding(Binding):
             raise self.refused_name(queue, "a topic is a name, or persistent://tenant/namespace/name")
 
     def check_target(self, queue: str) -> None:
-        """A partition is the broker's, as system topics are; what does not persist loses messages."""
+        """Refuse partitions and system topics, which are the broker's, and topics that lose messages."""
         super().check_target(queue)
         if _OWN.search(queue):
             raise self.refused_name(queue, "write to the topic itself, which persists")

@@ -48,7 +48,7 @@ class RedisBinding(Binding):
         self.lease = math.inf if options.visibility is None else max(0.001, options.visibility - 1.0)
 
     def backlog(self, queue: str) -> int:
-        """Ready messages, delayed ones that are due, and lapsed claims; first gives back idle ones."""
+        """Count ready messages, delayed ones that are due, and lapsed claims; release idle ones first."""
         return self.layout.backlog(queue)
 
     def advice(self, queue: str) -> str:

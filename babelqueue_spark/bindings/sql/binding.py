@@ -156,7 +156,7 @@ class SqlBinding(Binding):
             return self._pending(queue).has_untried(connection)
 
     def claim_of(self, deliveries: pa.RecordBatch) -> tuple[str, bool]:
-        """The random name of the claim of rows of an outbox, and whether they are published one by one.
+        """Return the random name of a claim of an outbox's rows, and whether they go one by one.
 
         Rows that are claimed together again keep both.
         """

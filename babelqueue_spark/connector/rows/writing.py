@@ -144,7 +144,7 @@ def _queues(rows: pa.RecordBatch, blocks: pa.Array, options: Options, first_row:
 def _stray(
     rows: pa.RecordBatch, blocks: pa.StructArray, options: Options, binding: BaseBinding
 ) -> pa.BooleanArray:
-    """Which messages came with their block from elsewhere than a dead-letter queue: they go on as they are.
+    """Find messages whose block came from another than a dead-letter queue: they stay as they are.
 
     Whoever sends a message may give it a block. It counts where the row's `queue`, from which it was read,
     is the dead-letter queue of the block's `original_queue`; or where the row names no queue.
