@@ -15,7 +15,7 @@ from tests.brokers import SERVERS
 _BROKERS = re.compile("|".join([*(broker for broker in SERVERS if broker != "redis"), "firehose"]))
 """Those whose server is slow to start: all tests of one go to one process, where it starts once."""
 
-_FIXTURES = {*SERVERS.values(), "redis_cluster", "redis_sentinel", "servicebus_server"}
+_FIXTURES = {*SERVERS.values(), "redis_cluster", "redis_sentinels", "servicebus_server"}
 
 _SECONDS = {"slow": 20, "spark": 3, "server": 1}
 """By mark, what a test takes, roughly."""
