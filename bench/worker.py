@@ -22,7 +22,7 @@ def rows() -> list[Row]:
         redis = client.Redis.from_url(server.url)
         bodies = [body(number) for number in range(PER_TRIGGER)]
         spark = session()
-        worker = Worker({"url": server.url}, journal=f"{folder}/worker")
+        worker = Worker({"url": server.url}, state=f"{folder}/worker")
         worker.handler("urn:babel:orders:*")(lambda _: None)
 
         def through(kind: str, sink: Any) -> float:

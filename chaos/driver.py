@@ -72,7 +72,7 @@ def worker_of(given: dict[str, Any], folder: Path) -> Worker:
     replies = given["replies"]
     worker = Worker(
         {**given["worker_options"], "url": given["url"]},
-        journal=f"{given['journals']}/worker",
+        state=f"{given['journals']}/worker",
         checkpoint=f"{folder}/worker-checkpoint" if given["connect"] else None,
         max_attempts=LAST_ATTEMPT,
         release_delay=1,

@@ -67,7 +67,7 @@ copies.selectExpr("job", "data").write.format("babelqueue").options(url=url, que
 print("again:", browse("again").count())
 
 checkpoint = folder + "/copies/checkpoint"
-worker = Worker({"url": url}, journal=folder + "/worker", checkpoint=checkpoint)
+worker = Worker({"url": url}, state=folder + "/worker", checkpoint=checkpoint)
 @worker.handler("urn:babel:orders:*")
 def answer(message):
     return Outgoing(job="urn:babel:answers:sent", data=message.data, queue="answers")

@@ -37,11 +37,11 @@ print("copies:", copies.where("error IS NULL").count())
 from babelqueue_spark import functions as bq
 print("valid:", copies.where(bq.validate("body").isNull() & bq.urn_matches("job", "urn:babel:*")).count())
 from babelqueue_spark.worker import Outgoing, Worker
-worker = Worker({"url": url}, journal=folder + "/worker")
+worker = Worker({"url": url}, state=folder + "/worker")
 worker.handler("urn:babel:*")(lambda message: None)
 print("handled:", worker.run(copies).acked)
 checkpoint = folder + "/handled"
-worker = Worker({"url": url}, journal=folder + "/streaming", checkpoint=checkpoint, dataframe_timeout=60)
+worker = Worker({"url": url}, state=folder + "/streaming", checkpoint=checkpoint, dataframe_timeout=60)
 @worker.handler("urn:babel:orders:*")
 def answer(message):
     return Outgoing(job="urn:babel:answers:sent", data=message.data, queue="answers")

@@ -1,7 +1,7 @@
 """Work off one partition of a batch, on an executor: decide, write the decisions down, publish, count.
 
 The order is the guarantee: `Partition.settle` has the steps. Nothing is published before all decisions of the
-partition are in the outbox. A task or batch that is repeated takes them from there.
+partition are in the log of decisions. A task or batch that is repeated takes them from there.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from babelqueue_spark.tracing import Send, Tracing
 from babelqueue_spark.worker.admission import Admission, RecordedAdmission
 from babelqueue_spark.worker.counts import PUBLISHED
 from babelqueue_spark.worker.deciding import Decisions, decide
+from babelqueue_spark.worker.decisions import DecisionLog, LogEntry, fingerprint
 from babelqueue_spark.worker.events import log, log_lost_replies, log_taken
 from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
-from babelqueue_spark.worker.outbox import Outbox, OutboxEntry, fingerprint
 from babelqueue_spark.worker.outcomes import Failure, Policy, Verdict
 from babelqueue_spark.worker.outgoing import by_target, check_outputs, encode_outputs, outgoing_messages
 from babelqueue_spark.worker.routes import Routes
@@ -74,8 +74,8 @@ class Work:
         policy: decides between retry, dead letter, release and drop.
         timeout: seconds that a handler has for a message; None = no limit.
         store: idempotency; None = messages are handled as often as they come.
-        location, run, batch: of the outbox.
-        journal_config: of the outbox's object store, with references to secrets.
+        location, run, batch: of the log of decisions.
+        journal_config: of the log of decisions's object store, with references to secrets.
         message_log: folder for a line a message; None = none.
         catalog: says what is hidden in those lines.
         context: keys of `meta` that outputs take over.
@@ -100,9 +100,9 @@ class Work:
     tracing: Tracing | None = None
     batch_span: str | None = None
 
-    def outbox(self) -> Outbox:
-        """Return the outbox of this batch."""
-        return Outbox(self.location, self.run, self.batch, resolved_config(self.journal_config))
+    def decisions(self) -> DecisionLog:
+        """Return the decisions of this batch."""
+        return DecisionLog(self.location, self.run, self.batch, resolved_config(self.journal_config))
 
 
 # -- tasks -------------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class Partition:
         self._work = work
         self._place = f"{name}-{context.partitionId():05d}"
         self._rows = Rows(batches)
-        self._outbox = work.outbox()
+        self._decisions = work.decisions()
         self._owner = fingerprint([f"{work.run} {work.batch} {self._place}".encode()])
         self._binding = work.options.binding()
         self._spans = None if work.tracing is None else work.tracing.spans(self._binding.name)
@@ -185,12 +185,12 @@ class Partition:
     def admissions(self) -> list[Record]:
         """Claim all rows at once, and record which may be handled: a repeat admits the same."""
         name = self._entry("admitted")
-        entry = self._outbox.read(name)
+        entry = self._decisions.read(name)
         if entry is None:
             admission = Admission(self._work.store, self._owner, self._rows.ids, lambda _: True)
             records = [admission.admit(row) for row in range(len(self._rows))]
             standings = {"standings": [record.standing for record in records]}
-            entry = self._outbox.write(name, OutboxEntry(standings))
+            entry = self._decisions.write(name, LogEntry(standings))
         return [Record(standing) for standing in entry.notes["standings"]]
 
     def recorded_admission(self) -> Admission:
@@ -200,7 +200,7 @@ class Partition:
     def settle(self, handlers: Handlers, admission: Admission) -> pa.RecordBatch:
         """Decide unless that is done, write it down, release failed claims, publish; returns `COUNTS`."""
         name = self._entry("decided")
-        entry = self._outbox.read(name) or self._outbox.write(name, self._decided(handlers, admission))
+        entry = self._decisions.read(name) or self._decisions.write(name, self._decided(handlers, admission))
         if self._work.store is not None and entry.notes["failed"]:
             self._work.store.release(entry.notes["failed"], self._owner)
         keys = IdSource(entry.notes["writer"], f"{self._work.run} {self._place}")
@@ -233,10 +233,10 @@ class Partition:
             return self._binding.missing(queue)
         return ""
 
-    def _decided(self, handlers: Handlers, admission: Admission) -> OutboxEntry:
+    def _decided(self, handlers: Handlers, admission: Admission) -> LogEntry:
         """Run the handlers, encode what they returned, build the messages that carry the decisions out."""
         rows, options, binding = self._rows, self._work.options, self._binding
-        # A task that decides again (the outbox was deleted) publishes again, under ids of its own.
+        # A task that decides again (the log was deleted) publishes again, under ids of its own.
         writer = uuid.uuid4().hex
         decisions = decide(rows, handlers, admission, self._rules())
         outputs, failures = encode_outputs(decisions.outputs, IdSource(writer), options, binding)
@@ -258,7 +258,7 @@ class Partition:
             "writer": writer,
             "replies": decisions.reply_queues(by_target(messages, options, binding)),
         }
-        return OutboxEntry(notes, messages)
+        return LogEntry(notes, messages)
 
     def _rules(self) -> Rules:
         return Rules(

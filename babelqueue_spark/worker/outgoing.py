@@ -18,7 +18,7 @@ from babelqueue_spark.connector.rows.writing import to_messages
 from babelqueue_spark.envelope import META_TYPE, dead_letter, set_attempts
 from babelqueue_spark.errors import BabelQueueError, BrokerError, MessageTooLargeError
 from babelqueue_spark.worker.deciding import Decisions, Output
-from babelqueue_spark.worker.outbox import OUTGOING_MESSAGES
+from babelqueue_spark.worker.decisions import OUTGOING_MESSAGES
 from babelqueue_spark.worker.outcomes import Outcome
 from babelqueue_spark.worker.rows import Rows
 
@@ -58,7 +58,7 @@ def outgoing_messages(
 def by_target(messages: pa.RecordBatch, options: Options, binding: BaseBinding) -> dict[str, pa.RecordBatch]:
     """Split `OUTGOING_MESSAGES` by the queue where they end, in order; gives `OUTGOING`.
 
-    The dead-letter queue comes from today's options, not from the outbox, so that a wrong name can be
+    The dead-letter queue comes from today's options, not from the log, so that a wrong name can be
     corrected between attempts.
     """
     targets: dict[str, list[int]] = {}

@@ -12,8 +12,8 @@ import pyarrow as pa
 from babelqueue_spark.bindings import OUTGOING
 from babelqueue_spark.envelope import SCHEMA_VERSION
 from babelqueue_spark.envelope.columns import META_TYPE, is_blank
+from babelqueue_spark.worker.decisions import fingerprint
 from babelqueue_spark.worker.messages import CAUSATION_META, Message
-from babelqueue_spark.worker.outbox import fingerprint
 
 VERSION_HEADERS = ("bq-schema-version", "bq_schema_version")
 """Where brokers with native properties carry the schema version; Artemis has no hyphens."""

@@ -30,10 +30,10 @@ from babelqueue_spark.worker.arguments import (
 )
 from babelqueue_spark.worker.backoff import Backoff
 from babelqueue_spark.worker.counts import Counts
+from babelqueue_spark.worker.decisions import DecisionLog, LogEntry, fingerprint
 from babelqueue_spark.worker.events import log_unhandled
 from babelqueue_spark.worker.handling import Task, Work, admit, handle, settle
 from babelqueue_spark.worker.idempotency import IdempotencyStore
-from babelqueue_spark.worker.outbox import Outbox, OutboxEntry, fingerprint
 from babelqueue_spark.worker.outcomes import Failure, Policy, UnknownUrn
 from babelqueue_spark.worker.query import query_id
 from babelqueue_spark.worker.responding import Responder
@@ -77,7 +77,7 @@ _RETURNED = f"{_COUNTS}, links ARRAY<STRING>"
 class Worker:
     """Calls handlers with messages, and decides the outcome: acknowledge, retry, release, drop, dead-letter.
 
-        worker = Worker({"url": "redis://localhost:6379/0"}, journal="/mnt/streams/orders/worker")
+        worker = Worker({"url": "redis://localhost:6379/0"}, state="/mnt/streams/orders/worker")
 
         @worker.handler("urn:babel:orders:created")
         def charge(message): ...
@@ -86,8 +86,8 @@ class Worker:
 
     Args:
         options: of the connector's writes, by name: where to publish retries, dead letters and what handlers
-            return; and `journal.<name>` for the object store of the journal.
-        journal: a directory or object store that driver and executors share, for this worker alone.
+            return; and `journal.<name>` for the object store of `state`.
+        state: a directory or object store that driver and executors share, for this worker alone.
         checkpoint: the `checkpointLocation` of the query, needed over Spark Connect only: the query's id is
             read there.
         max_attempts: deliveries of a failing message before it becomes a dead letter, the first included.
@@ -120,7 +120,7 @@ class Worker:
         self,
         options: Mapping[str, str],
         *,
-        journal: str,
+        state: str,
         checkpoint: str | None = None,
         max_attempts: int = 3,
         backoff: Sequence[float] | Backoff = (0.0,),
@@ -140,7 +140,7 @@ class Worker:
         self._journal_config = journal_config(options)
         self._given = {name: options[name] for name in options if not name.lower().startswith("journal.")}
         self._options = write_options(self._given)
-        self._journal = journal
+        self._state = state
         self._checkpoint = checkpoint
         self._policy = checked_policy(
             Policy(
@@ -274,7 +274,7 @@ class Worker:
         run = query_id(frame.sparkSession, self._checkpoint, self._journal_config)
         with self._batch_span(run, batch_id) as span:
             work = self._work(run, batch_id, span)
-            work.outbox().begin()
+            work.decisions().begin()
             counts = self._handled(frame, work, span)
         self._finish(batch_id, counts)
 
@@ -286,11 +286,11 @@ class Worker:
         run = uuid.uuid4().hex
         with self._batch_span(run, 0) as span:
             work = self._work(run, 0, span)
-            work.outbox().begin()
+            work.decisions().begin()
             try:
                 counts = self._handled(frame, work, span)
             finally:
-                work.outbox().end()
+                work.decisions().end()
         self._finish(0, counts)
         return counts
 
@@ -305,7 +305,7 @@ class Worker:
 
     def _work(self, run: str, batch: int, span: Batch | None) -> Work:
         if not self._probed:
-            Outbox(self._journal, run, batch, resolved_config(self._journal_config)).probe()
+            DecisionLog(self._state, run, batch, resolved_config(self._journal_config)).probe()
             self._check_retries()
             self._probed = True
         return Work(
@@ -314,7 +314,7 @@ class Worker:
             policy=self._policy,
             timeout=self._handler_timeout,
             store=self._idempotency,
-            location=self._journal,
+            location=self._state,
             run=run,
             batch=batch,
             message_log=self._message_log,
@@ -371,13 +371,13 @@ class Worker:
 
     def _handled_as_dataframe(self, handler: DataFrameHandler, frame: DataFrame, work: Work) -> list[Any]:
         name = f"frame-{fingerprint([handler.pattern.encode()])}"
-        outcome = work.outbox().read(f"{name}-outcome")
+        outcome = work.decisions().read(f"{name}-outcome")
         if outcome is None:
             # Cut off from its plan, so that the handler may join or coalesce what was admitted.
             admitted = frame if work.store is None else _admitted(frame, admit(work, name)).localCheckpoint()
             failure = self._outcome(handler, admitted, work)
             notes = {"failure": None if failure is None else asdict(failure)}
-            outcome = work.outbox().write(f"{name}-outcome", OutboxEntry(notes))
+            outcome = work.decisions().write(f"{name}-outcome", LogEntry(notes))
         noted = outcome.notes["failure"]
         return _run(frame, settle(work, name, None if noted is None else Failure(**noted)))
 

@@ -110,7 +110,7 @@ def test_a_mark_that_is_not_followed_is_an_error_before_anything_is_logged(
         if given == "option":
             read_options({**options, "queue": "orders", "catalog": location})
         else:
-            Worker(options, journal="/mnt/journal", catalog=location)
+            Worker(options, state="/mnt/journal", catalog=location)
 
 
 @pytest.mark.spark
@@ -126,7 +126,7 @@ def test_the_message_log_of_reads_writes_and_workers(
     publish(url, queue, [SECRET.encode()])
     browsed = spark.read.format("babelqueue").options(url=url, queue=queue, **given).load()
     assert browsed.where(f"data LIKE '%{SECRET}%'").count() == 2
-    worker = Worker({"url": url, "messageLog": str(log)}, journal=str(tmp_path / "w"), catalog=location)
+    worker = Worker({"url": url, "messageLog": str(log)}, state=str(tmp_path / "w"), catalog=location)
 
     @worker.handler("*")
     def handle(message: Any) -> None:

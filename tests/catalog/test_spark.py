@@ -134,9 +134,7 @@ def test_a_worker_dead_letters_what_violates_its_schema(
 ) -> None:
     bad = envelope(1, queue, data={"order_id": "1"})
     publish(url, queue, [envelope(1, queue), bad])
-    worker = Worker(
-        {"url": url}, journal=str(tmp_path / "w"), catalog=location if where == "worker" else None
-    )
+    worker = Worker({"url": url}, state=str(tmp_path / "w"), catalog=location if where == "worker" else None)
     handled = tmp_path / "handled"
 
     @worker.handler("*")
@@ -157,7 +155,7 @@ def test_a_dataframe_handler_does_not_get_it(
     spark: Any, url: str, queue: str, location: str, tmp_path: Path
 ) -> None:
     publish(url, queue, [envelope(1, queue), envelope(1, queue, data={})])
-    worker = Worker({"url": url}, journal=str(tmp_path / "w"), catalog=Catalog(location))
+    worker = Worker({"url": url}, state=str(tmp_path / "w"), catalog=Catalog(location))
     seen: list[Any] = []
 
     @worker.dataframe_handler("*")
@@ -171,7 +169,7 @@ def test_a_dataframe_handler_does_not_get_it(
 
 def test_a_worker_with_a_catalog_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="there is no file"):
-        Worker({"url": "sqlite:////q.db"}, journal="/mnt/journal", catalog=str(tmp_path / "none.json"))
+        Worker({"url": "sqlite:////q.db"}, state="/mnt/journal", catalog=str(tmp_path / "none.json"))
 
 
 @pytest.mark.slow

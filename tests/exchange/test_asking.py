@@ -35,7 +35,7 @@ def url(tmp_path: Path) -> str:
 
 def answering(url: str, folder: Path, **options: Any) -> Worker:
     """A worker that knows prices, and fails as it is asked to."""
-    worker = Worker({"url": url}, journal=str(folder / "worker"), **options)
+    worker = Worker({"url": url}, state=str(folder / "worker"), **options)
 
     @worker.responder("urn:babel:orders:*")
     def price(message: Message) -> Any:

@@ -35,7 +35,7 @@ def with_context(queue: str) -> bytes:
 def test_what_a_handler_returns_names_its_cause_and_takes_over_chosen_keys(
     spark: Any, url: str, queue: str, tmp_path: Path
 ) -> None:
-    worker = Worker({"url": url}, journal=str(tmp_path / "worker"), context=("tenant", "rate", "absent"))
+    worker = Worker({"url": url}, state=str(tmp_path / "worker"), context=("tenant", "rate", "absent"))
 
     @worker.handler("urn:*")
     def handle(message: Message) -> Outgoing:
@@ -93,9 +93,9 @@ def test_keys_that_cannot_be_taken_over() -> None:
         with pytest.raises(OptionError, match=f"context has '{key}'"):
             derives(key)
         with pytest.raises(OptionError, match=f"context has '{key}'"):
-            Worker({"url": "redis://localhost"}, journal="/nowhere", context=(key,))
+            Worker({"url": "redis://localhost"}, state="/nowhere", context=(key,))
     with pytest.raises(OptionError, match="takes several keys"):
-        Worker({"url": "redis://localhost"}, journal="/nowhere", context="tenant")
+        Worker({"url": "redis://localhost"}, state="/nowhere", context="tenant")
 
 
 @pytest.mark.spark

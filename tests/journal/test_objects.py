@@ -150,7 +150,7 @@ def test_a_worker_passes_options_to_its_journal_on_executors(
         "journal.endpoint": server.url,
         "journal.secret_access_key": "env:JOURNAL_KEY",
     }
-    work = Worker(given, journal=f"s3://{server.bucket}/{queue}")._work("run", 1, None)
+    work = Worker(given, state=f"s3://{server.bucket}/{queue}")._work("run", 1, None)
     assert SECRET.encode() not in cloudpickle.dumps(work)
     pickle.loads(cloudpickle.dumps(work)).outbox().begin()
     assert open_store(f"s3://{server.bucket}/{queue}", config={"endpoint": server.url}).names(

@@ -21,7 +21,7 @@ spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "fals
 queue = {"url": url, "queue": "orders"}
 checkpoint = f"{folder}/worker-checkpoint"
 on_batch = WorkerMetrics(f"{folder}/worker.prom")
-worker = Worker({"url": url}, journal=f"{folder}/worker", checkpoint=checkpoint, on_batch=on_batch)
+worker = Worker({"url": url}, state=f"{folder}/worker", checkpoint=checkpoint, on_batch=on_batch)
 worker.handler("urn:babel:orders:*")(lambda _: None)
 
 def read(name):

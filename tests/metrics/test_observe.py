@@ -53,7 +53,7 @@ def test_a_worker_and_a_stream_against_what_was_published(
     nonsense = [b'{"job":"' + SECRET.encode() + b' no urn","meta":{}}', SECRET.encode()]
     published = [*good, *rejected, *answered, *failing, *nonsense]
     publish(url, queue, published)
-    worker = Worker({"url": url}, journal=str(tmp_path / "worker"), backoff=[3600.0])
+    worker = Worker({"url": url}, state=str(tmp_path / "worker"), backoff=[3600.0])
     worker.handler("urn:babel:orders:*")(act)
     options = {"maxMessagesPerTrigger": "10"} if admission_control else {}
     with (

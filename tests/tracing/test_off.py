@@ -20,7 +20,7 @@ def test_without_tracing_nothing_is_imported_and_nothing_is_said(
     monkeypatch.setitem(spark.sparkContext.environment, "FRESH_WORKERS", uuid.uuid4().hex)
     url = f"sqlite:///{tmp_path}/queue.db"  # the client of Redis imports OpenTelemetry by itself
     publish(url, queue, [envelope(1, queue)])
-    worker = Worker({"url": url}, journal=str(tmp_path / "worker"))
+    worker = Worker({"url": url}, state=str(tmp_path / "worker"))
 
     @worker.handler("*")
     def imported(message: Message) -> Outgoing:
@@ -35,7 +35,7 @@ def test_without_tracing_nothing_is_imported_and_nothing_is_said(
 def test_without_tracing_the_driver_imports_nothing() -> None:
     program = (
         "import sys, babelqueue_spark.datasource, babelqueue_spark.connector.sink.writer, babelqueue_spark.worker as w\n"
-        "w.Worker({'url': 'sqlite:////srv/q.db'}, journal='/nowhere')\n"
+        "w.Worker({'url': 'sqlite:////srv/q.db'}, state='/nowhere')\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -88,7 +88,7 @@ def one(spans: list[dict[str, Any]], name: str, parent: str) -> dict[str, Any]:
 
 
 def worker_for(url: str, folder: Path, **options: Any) -> Worker:
-    return Worker({"url": url}, journal=str(folder / "worker"), **options)
+    return Worker({"url": url}, state=str(folder / "worker"), **options)
 
 
 def test_a_trace_leads_from_the_sdk_through_the_worker_to_the_reply(

@@ -76,7 +76,7 @@ def test_a_dataframe_handler_has_a_span_and_so_has_what_it_returns(
     spark.sql("SELECT 'urn:a' AS job, '{}' AS data").write.format("babelqueue").options(**options).mode(
         "append"
     ).save()
-    worker = Worker(options, journal=str(tmp_path / "worker"), tracing=tracing)
+    worker = Worker(options, state=str(tmp_path / "worker"), tracing=tracing)
 
     @worker.dataframe_handler("urn:*")
     def answer(frame: Any, _: int) -> Any:

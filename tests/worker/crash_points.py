@@ -5,11 +5,11 @@ from __future__ import annotations
 from sitecustomize import after, before, enter, reached
 
 from babelqueue_spark.worker import handling
-from babelqueue_spark.worker.outbox import Outbox
+from babelqueue_spark.worker.decisions import DecisionLog
 
 __all__ = ["enter", "reached"]
 
-before(Outbox, "write", "before the ledger")
-after(Outbox, "write", "after the ledger")
+before(DecisionLog, "write", "before the ledger")
+after(DecisionLog, "write", "after the ledger")
 after(handling, "publish", "in mid-publish")
 after(handling.Partition, "settle", "after the publish")

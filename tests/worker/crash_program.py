@@ -38,7 +38,7 @@ def worker_of(url: str, store: str, folder: Path) -> Worker:
     remembered = None if store == "none" else RedisStore(store, prefix=f"{folder}:", lease=5)
     worker = Worker(
         {"url": url},
-        journal=str(folder / "worker"),
+        state=str(folder / "worker"),
         max_attempts=LAST_ATTEMPT,
         idempotency=remembered,
         release_delay=1,

@@ -41,7 +41,7 @@ JSON_WHITESPACE = b" \t\n\r"
 
 def noted(spark: Any, url: str, queue: str, folder: Path, **options: Any) -> tuple[Worker, list[str]]:
     """Work a queue off; the worker, and the bodies that its handler got."""
-    worker = Worker({"url": url}, journal=str(folder / "worker"), **options)
+    worker = Worker({"url": url}, state=str(folder / "worker"), **options)
     path = folder / "handled"
     path.touch()
 
@@ -118,7 +118,7 @@ def test_version_gate(
     queues = ",".join(cases)
     if any(case["expect"]["outcome"] == "unsettled" for case in cases.values()):
         wrong = {"url": url, "deadLetterQueue": nowhere}
-        bad = Worker(wrong, journal=str(tmp_path / "worker"), **options)
+        bad = Worker(wrong, state=str(tmp_path / "worker"), **options)
         with pytest.raises(StreamingQueryException):
             work_off(spark, bad, url, queues, tmp_path)
     worker, handled = noted(spark, url, queues, tmp_path, **options)

@@ -30,7 +30,7 @@ def options(servicebus_server: ServiceBusServer, queue: str) -> dict[str, str]:
 def test_a_release_is_an_attempt(spark: Any, options: dict[str, str], queue: str, tmp_path: Path) -> None:
     body = order(queue, urn="urn:babel:nobody:knows")
     publish(options["url"], queue, [body])
-    worker = Worker(options, journal=str(tmp_path / "worker"), unknown_urn="release", backoff=[1])
+    worker = Worker(options, state=str(tmp_path / "worker"), unknown_urn="release", backoff=[1])
     work_off(spark, worker, options["url"], queue, tmp_path)
     [again] = taken(options["url"], queue, 1)
     assert json.loads(again) == {**json.loads(body), "attempts": 1}

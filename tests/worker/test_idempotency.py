@@ -165,9 +165,7 @@ def effects(folder: Path) -> list[str]:
 
 
 def worker_with(url: str, folder: Path, store: IdempotencyStore, **options: Any) -> Worker:
-    worker = Worker(
-        {"url": url}, journal=str(folder / "worker"), idempotency=store, release_delay=1, **options
-    )
+    worker = Worker({"url": url}, state=str(folder / "worker"), idempotency=store, release_delay=1, **options)
 
     @worker.handler("urn:*")
     def handle(message: Message) -> None:
@@ -260,7 +258,7 @@ def test_duplicates_do_not_reach_a_dataframe_handler(
     spark: Any, url: str, queue: str, store: IdempotencyStore, tmp_path: Path
 ) -> None:
     bodies = [order(queue, n=n) for n in range(3)]
-    worker = Worker({"url": url}, journal=str(tmp_path / "worker"), idempotency=store)
+    worker = Worker({"url": url}, state=str(tmp_path / "worker"), idempotency=store)
     seen: list[list[int]] = []
 
     @worker.dataframe_handler("urn:*", data_schema="n INT")
@@ -279,7 +277,7 @@ def test_duplicates_do_not_reach_a_dataframe_handler(
 def test_a_reply_that_cannot_be_sent_is_a_failure_that_is_not_remembered(
     spark: Any, url: str, queue: str, store: IdempotencyStore, tmp_path: Path
 ) -> None:
-    worker = Worker({"url": url}, journal=str(tmp_path / "worker"), idempotency=store)
+    worker = Worker({"url": url}, state=str(tmp_path / "worker"), idempotency=store)
 
     @worker.handler("urn:*")
     def handle(message: Message) -> Outgoing:
@@ -298,7 +296,7 @@ def test_a_reply_that_cannot_be_sent_is_a_failure_that_is_not_remembered(
 def test_what_a_handler_returned_before_a_crash_is_published_though_it_does_not_run_again(
     spark: Any, url: str, queue: str, store: IdempotencyStore, tmp_path: Path
 ) -> None:
-    worker = Worker({"url": url}, journal=str(tmp_path / "worker"), idempotency=store)
+    worker = Worker({"url": url}, state=str(tmp_path / "worker"), idempotency=store)
 
     @worker.handler("urn:*")
     def handle(message: Message) -> Outgoing:

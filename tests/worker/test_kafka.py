@@ -45,7 +45,7 @@ def test_retries_go_through_the_tiers_and_end_as_dead_letters(
     publish(kafka_server.url, queue, [order(queue, n=number) for number in range(4)])
     handled = tmp_path / "handled"
     handled.mkdir()
-    worker = Worker({"url": kafka_server.url, **TIERS}, journal=str(tmp_path / "ledger"))
+    worker = Worker({"url": kafka_server.url, **TIERS}, state=str(tmp_path / "ledger"))
     worker.handler("urn:babel:orders:created")(handler(handled))
     queues = f"{queue},{queue}.retry.1,{queue}.retry.2"
     query = run(
@@ -71,12 +71,12 @@ def test_without_tiers_no_handler_runs_whose_retries_could_not_be(
     spark: Any, kafka_server: KafkaServer, queue: str, tmp_path: Path
 ) -> None:
     publish(kafka_server.url, queue, [order(queue, n=0)])
-    worker = Worker({"url": kafka_server.url}, journal=str(tmp_path / "ledger"))
+    worker = Worker({"url": kafka_server.url}, state=str(tmp_path / "ledger"))
     worker.handler("*")(handler(tmp_path))
     with pytest.raises(StreamingQueryException, match=r"set kafka\.retry_tiers_ms"):
         work_off(spark, worker, kafka_server.url, queue, tmp_path)
     assert not (tmp_path / "0-0").exists()
-    never_again = Worker({"url": kafka_server.url}, journal=str(tmp_path / "ledger"), max_attempts=1)
+    never_again = Worker({"url": kafka_server.url}, state=str(tmp_path / "ledger"), max_attempts=1)
     never_again.handler("*")(handler(tmp_path))
     work_off(spark, never_again, kafka_server.url, queue, tmp_path)
     assert (tmp_path / "0-0").exists()
@@ -90,7 +90,7 @@ def test_a_reply_creates_no_topic(spark: Any, kafka_server: KafkaServer, queue: 
     with read_options({"url": kafka_server.url, "queue": queue}).binding() as binding:
         binding.publish(queue, pa.RecordBatch.from_pylist(asked, OUTGOING))
         publish(kafka_server.url, replies, [order(replies, n=0)])
-        worker = Worker({"url": kafka_server.url, **TIERS}, journal=str(tmp_path / "ledger"))
+        worker = Worker({"url": kafka_server.url, **TIERS}, state=str(tmp_path / "ledger"))
         worker.responder("*")(lambda message: {"n": 1})
         work_off(spark, worker, kafka_server.url, queue, tmp_path, **TIERS)
         assert worker.counts.acked == 2

@@ -161,7 +161,7 @@ class Trial:
         publish(url, self.queue, self.bodies.values())
         worker = Worker(
             {"url": url},
-            journal=str(folder / "worker"),
+            state=str(folder / "worker"),
             backoff=[1, 2],
             unknown_urn=strategy,
             release_delay=1,
@@ -293,7 +293,7 @@ def test_messages_without_a_handler_are_told_once(
     spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = {"url": f"sqlite:///{tmp_path}/queue.db", "queue": "orders"}
-    worker = Worker(queue, journal=str(tmp_path / "worker"), unknown_urn="delete")
+    worker = Worker(queue, state=str(tmp_path / "worker"), unknown_urn="delete")
     worker.handler("urn:babel:orders:createt")(act)
     publish(queue["url"], "orders", [order("orders"), order("orders", urn=UNHANDLED)])
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""The rules of the worker without a broker: sections of the conformance suite, admission, outbox."""
+"""The rules of the worker without a broker: sections of the conformance suite, admission, decisions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from babelqueue_spark.envelope import Reason
 from babelqueue_spark.errors import JournalError
 from babelqueue_spark.worker import IdempotencyStore, Record, SqlStore
 from babelqueue_spark.worker.admission import Admission
-from babelqueue_spark.worker.outbox import Outbox, OutboxEntry
+from babelqueue_spark.worker.decisions import DecisionLog, LogEntry
 from babelqueue_spark.worker.outcomes import Failure, Outcome, Policy, UnknownUrn, Verdict
 from babelqueue_spark.worker.rows import INPUT, Rows
 from tests.envelope.conformance import manifest
@@ -108,14 +108,14 @@ def test_claims_are_made_anew_when_half_of_their_lease_is_over(monkeypatch: pyte
 
 
 def test_an_attempt_that_comes_too_late_decides_nothing(tmp_path: Path) -> None:
-    late, next_one = Outbox(str(tmp_path), "run", 0), Outbox(str(tmp_path), "run", 1)
+    late, next_one = DecisionLog(str(tmp_path), "run", 0), DecisionLog(str(tmp_path), "run", 1)
     late.begin()
-    late.write("first", OutboxEntry({}))
+    late.write("first", LogEntry({}))
     next_one.begin()
     with pytest.raises(JournalError, match="this came too late"):
-        late.write("second", OutboxEntry({}))
+        late.write("second", LogEntry({}))
     assert late.read("second") is None
-    assert next_one.write("first", OutboxEntry({"a": 1})).notes == {"a": 1}
+    assert next_one.write("first", LogEntry({"a": 1})).notes == {"a": 1}
 
 
 EXHAUSTION = manifest()["pulsar_exhaustion"]["cases"]

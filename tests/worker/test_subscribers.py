@@ -30,7 +30,7 @@ CREATED = "urn:babel:orders:created"
 
 
 def worker_for(url: str, queue: str, folder: Path, **options: Any) -> Worker:
-    return Worker({"url": url}, journal=str(folder / "worker"), failure_queue=f"{queue}-failures", **options)
+    return Worker({"url": url}, state=str(folder / "worker"), failure_queue=f"{queue}-failures", **options)
 
 
 def bodies(url: str, queue: str, count: int) -> list[dict[str, Any]]:
@@ -299,10 +299,10 @@ def test_a_queue_of_replies_has_nothing_else() -> None:
 
 
 def test_subscribers_that_cannot_be() -> None:
-    worker = Worker({"url": "redis://localhost"}, journal="/nowhere")
+    worker = Worker({"url": "redis://localhost"}, state="/nowhere")
     with pytest.raises(OptionError, match="needs failure_queue"):
         worker.subscriber("urn:a")(print)
-    worker = Worker({"url": "redis://localhost"}, journal="/nowhere", failure_queue="failures")
+    worker = Worker({"url": "redis://localhost"}, state="/nowhere", failure_queue="failures")
     with pytest.raises(OptionError, match="a subscriber needs a URN"):
         worker.subscriber(" ")(print)
 

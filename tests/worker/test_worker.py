@@ -39,7 +39,7 @@ def url(tmp_path: Path) -> str:
 
 
 def worker_for(url: str, folder: Path, **options: Any) -> Worker:
-    return Worker({"url": url}, journal=str(folder / "worker"), **options)
+    return Worker({"url": url}, state=str(folder / "worker"), **options)
 
 
 class UnspeakableError(Exception):
@@ -106,7 +106,7 @@ def test_a_pattern_with_several_stars_is_tried_in_linear_time() -> None:
 
 
 def test_handlers_that_cannot_be() -> None:
-    worker = Worker({"url": "redis://localhost"}, journal="/nowhere")
+    worker = Worker({"url": "redis://localhost"}, state="/nowhere")
     worker.handler("urn:a")(print)
     with pytest.raises(OptionError, match="has a handler already"):
         worker.dataframe_handler("urn:a")(print)
@@ -132,7 +132,7 @@ def test_handlers_that_cannot_be() -> None:
 )
 def test_options_that_cannot_be(options: dict[str, Any], says: str) -> None:
     with pytest.raises(OptionError, match=says):
-        Worker({"url": "redis://localhost"}, journal="/nowhere", **options)
+        Worker({"url": "redis://localhost"}, state="/nowhere", **options)
 
 
 def test_a_store_whose_client_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +154,7 @@ def test_over_connect_a_worker_needs_its_querys_checkpoint(tmp_path: Path) -> No
         (str(tmp_path), "no query's id"),
         (f"{tmp_path}/other", "no query's id"),
     ):
-        worker = Worker({"url": "sqlite://"}, journal=f"{tmp_path}/journal", checkpoint=checkpoint)
+        worker = Worker({"url": "sqlite://"}, state=f"{tmp_path}/journal", checkpoint=checkpoint)
         with pytest.raises(OptionError, match=says):
             worker(frame, 0)  # type: ignore[arg-type]
 
@@ -194,7 +194,7 @@ def test_a_timeout_fits_into_a_lease(timeout: str) -> None:
         with nullcontext() if fits else pytest.raises(OptionError, match="twice as long"):
             Worker(
                 {"url": "redis://localhost"},
-                journal="/nowhere",
+                state="/nowhere",
                 idempotency=SqlStore("sqlite://", **options),
                 **{timeout: 30},
             )
@@ -611,7 +611,7 @@ def test_a_broker_that_is_down_loses_nothing(spark: Any, url: str, queue: str, t
             file.write("x")
         raise ValueError
 
-    down = Worker({"url": "redis://127.0.0.1:1/0"}, journal=str(tmp_path / "worker"))
+    down = Worker({"url": "redis://127.0.0.1:1/0"}, state=str(tmp_path / "worker"))
     down.handler("urn:*")(fails)
     with pytest.raises(Exception, match="cannot be reached"):
         work_off(spark, down, url, queue, tmp_path)
@@ -624,7 +624,7 @@ def test_a_broker_that_is_down_loses_nothing(spark: Any, url: str, queue: str, t
 
 @pytest.mark.spark
 def test_no_secret_is_shown(spark: Any, queue: str, tmp_path: Path) -> None:
-    worker = Worker({"url": "redis://:s3cret@127.0.0.1:1/0"}, journal=str(tmp_path / "worker"))
+    worker = Worker({"url": "redis://:s3cret@127.0.0.1:1/0"}, state=str(tmp_path / "worker"))
     worker.handler("urn:*")(lambda message: 1 / 0)
     url = f"sqlite:///{tmp_path}/queue.db"
     publish(url, queue, [order(queue)])

@@ -1,4 +1,4 @@
-"""The outbox: decisions and outgoing messages of a partition, on shared storage before any is published.
+"""The log of decisions: verdicts and outgoing messages of a partition, stored before any is published.
 
 A handler that runs twice may decide twice. So an entry is written once, and a task or batch that is repeated
 after a crash publishes what the entry holds.
@@ -28,7 +28,7 @@ _BEGUN = "begun.json"
 
 
 @dataclass(frozen=True)
-class OutboxEntry:
+class LogEntry:
     """The decisions about one partition.
 
     Attributes:
@@ -42,7 +42,7 @@ class OutboxEntry:
     )
 
 
-class Outbox:
+class DecisionLog:
     """The entries of one batch, in the folder of its run (a query, or one call of `Worker.run`).
 
     Args:
@@ -53,7 +53,7 @@ class Outbox:
     """
 
     def __init__(self, location: str, run: str, batch: int, config: Mapping[str, str] | None = None) -> None:
-        self._store = open_store(location, config=config)
+        self._store = open_store(location, "state", config)
         self._run = run
         self._batch = batch
 
@@ -70,18 +70,18 @@ class Outbox:
         self._store.remove(self._run)
 
     def probe(self) -> None:
-        """Raise `JournalError` where the storage cannot do what an outbox needs."""
+        """Raise `JournalError` where the storage cannot do what the log of decisions needs."""
         self._store.probe()
 
-    def read(self, name: str) -> OutboxEntry | None:
+    def read(self, name: str) -> LogEntry | None:
         """Read an entry; None when nobody has written it."""
         file = self._store.read_arrow(self._path(name))
         if file is None:
             return None
         [messages] = file.batches
-        return OutboxEntry(json.loads(file.metadata[b"notes"]), messages)
+        return LogEntry(json.loads(file.metadata[b"notes"]), messages)
 
-    def write(self, name: str, entry: OutboxEntry) -> OutboxEntry:
+    def write(self, name: str, entry: LogEntry) -> LogEntry:
         """Write an entry, whole and durable; returns the one that is there now: the first that was written.
 
         `JournalMissingError` when the batch is finished, or this host does not see it: nothing is decided.
@@ -95,13 +95,13 @@ class Outbox:
         if not begun:
             self._store.remove(self._folder)
             raise JournalMissingError(
-                f"journal {self._store.location}: host {socket.gethostname()} sees nothing of batch "
-                f"{self._batch} there: another attempt finished it and this came too late, or the journal "
+                f"state {self._store.location}: host {socket.gethostname()} sees nothing of batch "
+                f"{self._batch} there: another attempt finished it and this came too late, or it "
                 "is not on storage that driver and executors share; nothing of what was decided is published"
             )
         written = self.read(name)
         if written is None:
-            raise JournalError(f"journal {self._store.location} lost an entry while it was written")
+            raise JournalError(f"state {self._store.location} lost an entry while it was written")
         return written
 
     def _path(self, name: str) -> str:
