@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from babelqueue_spark.bindings import BINDINGS, binding_class
-from babelqueue_spark.connector.options import OPTIONS, Option
+from babelqueue_spark.connector.option_table import OPTIONS, Option
 from babelqueue_spark.metrics.families import FAMILIES
 from chaos import tables
 

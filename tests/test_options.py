@@ -9,7 +9,8 @@ import pytest
 
 from babelqueue_spark.bindings import BINDINGS, BindingConfig, binding_class
 from babelqueue_spark.bindings.options import byte_size, flag, milliseconds, seconds, whole_seconds
-from babelqueue_spark.connector.options import OPTIONS, Options, read_options, write_options
+from babelqueue_spark.connector.option_table import OPTIONS
+from babelqueue_spark.connector.options import Options, read_options, write_options
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.secrets import resolve
 from tests.brokers import URLS

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 
 from babelqueue_spark.bindings import Binding
-from babelqueue_spark.connector.options import OPTIONS, Options, write_options
+from babelqueue_spark.connector.option_table import OPTIONS
+from babelqueue_spark.connector.options import Options, write_options
 from babelqueue_spark.connector.rows.dead_letters import dead_letter_queue
 from babelqueue_spark.errors import BabelQueueError, OptionError, QueueNotFoundError
 from babelqueue_spark.metrics import families

@@ -15,7 +15,8 @@ from pyspark.sql.types import StructType
 
 from babelqueue_spark.bindings import LogBinding, binding_class
 from babelqueue_spark.connector.message_log import message_log
-from babelqueue_spark.connector.options import Offsets, Options
+from babelqueue_spark.connector.option_table import Offsets
+from babelqueue_spark.connector.options import Options
 from babelqueue_spark.connector.rows.reading import to_rows
 from babelqueue_spark.connector.source.offsets import PartitionOffsets
 from babelqueue_spark.connector.source.pace import Pace

@@ -1,0 +1,306 @@
+"""The connector's options: one table, which parsing, errors and docs/options.md are made of."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from babelqueue_spark.bindings.options import byte_size, flag, seconds
+from babelqueue_spark.errors import OptionError
+from babelqueue_spark.schemas.registry import Registry
+from babelqueue_spark.tracing import Tracing
+
+Offsets = str | dict[str, dict[int, int]]
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch(r"\d+", text.strip()) or int(text) < 1:
+        raise ValueError("a whole number of at least 1")
+    return int(text)
+
+
+def _version(text: str) -> int:
+    if not re.fullmatch(r"\d+", text.strip()):
+        raise ValueError("a whole number, such as the number of a batch")
+    return int(text)
+
+
+def _queues(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise ValueError("a queue name, or several with commas between")
+    return names
+
+
+def _location(text: str) -> str:
+    """Return an absolute path or a URL: processes of Spark have different working directories."""
+    if ":" in text.partition("/")[0] or Path(text).is_absolute():
+        return text
+    raise ValueError(f"an absolute path or a URL, such as '{Path(text).absolute()}'")
+
+
+def _folder(text: str) -> str:
+    if Path(text).is_absolute():
+        return text
+    raise ValueError(f"the absolute path of a directory, such as '{Path(text).absolute()}'")
+
+
+def _either(one: str, other: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.strip().lower() not in (one, other):
+            raise ValueError(f"'{one}' or '{other}'")
+        return text.strip().lower()
+
+    return parse
+
+
+def _offsets(text: str) -> Offsets:
+    if text.strip().lower() in ("earliest", "latest"):
+        return text.strip().lower()
+    try:
+        return msgspec.json.decode(text, type=dict[str, dict[int, Annotated[int, msgspec.Meta(ge=-2)]]])
+    except msgspec.DecodeError:
+        raise ValueError("""'earliest', 'latest', or JSON such as {"orders": {"0": 23, "1": -2}}""") from None
+
+
+def _broker_name(text: str) -> str:
+    return text.strip().lower()
+
+
+On = Literal["both", "reads", "stream reads", "logs", "writes", "batch writes"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One option of the connector: its parser, its field of `Options`, and its row in docs/options.md.
+
+    Attributes:
+        name: as documented; users may write it in any case.
+        parse: makes a value of the text; its `ValueError` says what the option takes.
+        field: the field of `Options` that holds the value.
+        on: what the option is for; all options for logs are for reads.
+        doc: meaning, in Markdown.
+        default: text that is parsed when the option is not given; None leaves the field as `Options` has it.
+        default_doc: what docs/options.md says of the default; None shows `default`.
+    """
+
+    name: str
+    parse: Callable[[str], Any]
+    field: str
+    on: On
+    doc: str
+    default: str | None = None
+    default_doc: str | None = None
+
+    def value(self, text: str) -> Any:
+        """Parse the text; `OptionError` says what the option takes."""
+        try:
+            return self.parse(text)
+        except OptionError:
+            raise
+        except ValueError as error:
+            shown = "" if self.name == "url" else f" '{text}'"
+            raise OptionError(f"option '{self.name}' has the value{shown}, but takes {error}") from None
+
+
+OPTIONS = (
+    Option(
+        name="url",
+        parse=str,
+        field="url",
+        on="both",
+        default_doc="required",
+        doc="the broker: `redis://…`, `redis+cluster://…`, `redis+sentinel://…`, "
+        "`amqp://…`, `sqs://REGION`, `pulsar://…`, `artemis://…`, `kafka://…`, `kinesis://REGION`, "
+        "`firehose://REGION` (writes), "
+        "`Endpoint=sb://…` or `sb://NAMESPACE…` (Service Bus), `sqlite:////path`, "
+        "`postgresql+psycopg://…`, `mariadb+pymysql://…`; or `env:NAME`, `file:/path` to keep it secret",
+    ),
+    Option(
+        name="broker",
+        parse=_broker_name,
+        field="broker",
+        on="both",
+        default_doc="by scheme",
+        doc="`redis`, `rabbitmq`, `sqs`, `pulsar`, `artemis`, `kafka`, `kinesis`, `firehose`, `servicebus` "
+        "or `sql`, where the URL's scheme does not tell",
+    ),
+    Option(
+        name="queue",
+        parse=_queues,
+        field="queue",
+        on="both",
+        default_doc="required on reads",
+        doc="one queue, or several with commas (reads)",
+    ),
+    Option(
+        name="journalLocation",
+        parse=_location,
+        field="journal_location",
+        on="stream reads",
+        default_doc="required",
+        doc="directory (an absolute path) or object store (`s3://…`, `gs://…`, `abfss://…`) that driver and "
+        "executors share; Kafka and Kinesis need none",
+    ),
+    Option(
+        name="journalRetention",
+        parse=seconds,
+        field="journal_retention",
+        on="stream reads",
+        default="0s",
+        doc="how long committed segments stay, for replays from an older checkpoint",
+    ),
+    Option(
+        name="maxMessagesPerTrigger",
+        parse=_count,
+        field="max_messages",
+        on="stream reads",
+        default="100000",
+        doc="most messages a batch",
+    ),
+    Option(
+        name="maxBytesPerTrigger",
+        parse=byte_size,
+        field="max_bytes",
+        on="stream reads",
+        default="256m",
+        doc="most bytes of bodies a batch",
+    ),
+    Option(
+        name="maxFetchTime",
+        parse=seconds,
+        field="max_fetch_time",
+        on="stream reads",
+        default="10s",
+        doc="longest time for which a reader task claims",
+    ),
+    Option(
+        name="numPartitions",
+        parse=_count,
+        field="num_partitions",
+        on="stream reads",
+        default=str(min(os.cpu_count() or 1, 8)),
+        default_doc="cores of the driver, 8 at most",
+        doc="most parallel reader tasks; fewer when the backlog is small; on a cluster set it to the "
+        "executors' cores",
+    ),
+    Option(
+        name="visibilityTimeout",
+        parse=seconds,
+        field="visibility_timeout",
+        on="stream reads",
+        default_doc="the binding's: 90 s",
+        doc="how long a claim may stay unacknowledged; RabbitMQ, Pulsar, Artemis, Kafka, Kinesis and "
+        "Service Bus take none",
+    ),
+    Option(
+        name="startingOffsets",
+        parse=_offsets,
+        field="starting_offsets",
+        on="logs",
+        default_doc="`earliest`",
+        doc="where a query of a log (Kafka, Kinesis) begins: `earliest`, `latest`, or JSON such as "
+        '`{"orders": {"0": 23, "1": -2}}` '
+        "(-2 is earliest, -1 latest)",
+    ),
+    Option(
+        name="endingOffsets",
+        parse=_offsets,
+        field="ending_offsets",
+        on="logs",
+        default_doc="`latest`",
+        doc="where a batch read ends; a stream takes none",
+    ),
+    Option(
+        name="failOnDataLoss",
+        parse=flag,
+        field="fail_on_data_loss",
+        on="stream reads",
+        default="true",
+        doc="whether missing content of a journal or log fails the query",
+    ),
+    Option(
+        name="allowEmptyListData",
+        parse=flag,
+        field="allow_empty_list_data",
+        on="reads",
+        default="false",
+        doc='read PHP\'s `"data":[]` as an empty object',
+    ),
+    Option(
+        name="catalog",
+        parse=Registry,
+        field="catalog",
+        on="both",
+        default_doc="none",
+        doc="the SDKs' `registry.json`, or its folder (a path, or the URL of an object store): a read gets "
+        "the column `violation`, a write refuses payloads with one; see [the catalog](catalog.md)",
+    ),
+    Option(
+        name="messageLog",
+        parse=_folder,
+        field="message_log",
+        on="both",
+        default_doc="no log",
+        doc="directory that driver and executors share, for a [JSON line about each "
+        "message](worker.md#counts-and-logs) that is read or written, with its whole body; with `catalog`, "
+        "[sensitive fields](catalog.md#sensitive-fields) are masked",
+    ),
+    Option(
+        name="largeNumbers",
+        parse=_either("number", "string"),
+        field="large_numbers",
+        on="writes",
+        default="number",
+        doc="`number`, or `string`: integers in `data` beyond 2^53 - 1 go as strings, since "
+        "[JavaScript rounds them](languages.md#data)",
+    ),
+    Option(
+        name="tracing",
+        parse=Tracing.of,
+        field="tracing",
+        on="writes",
+        default_doc="no spans",
+        doc="`environment`, or `module:function`, which returns a `TracerProvider`: [a span for each "
+        "message](tracing.md#writes)",
+    ),
+    Option(
+        name="deadLetterStyle",
+        parse=_either("babelqueue", "initphp"),
+        field="dead_letter_style",
+        on="writes",
+        default="babelqueue",
+        doc="`babelqueue` (`<queue>.dlq`, on SQS `<queue>-dlq`) or `initphp` (see the broker's page)",
+    ),
+    Option(
+        name="deadLetterQueue",
+        parse=str,
+        field="dead_letter_queue",
+        on="writes",
+        default_doc="",
+        doc="where dead letters go, instead of the style's name",
+    ),
+    Option(
+        name="txnAppId",
+        parse=str,
+        field="txn_app_id",
+        on="batch writes",
+        default_doc="that of the stream, within `foreachBatch` on a classic session",
+        doc="a name that a repeated write has again, with `txnVersion`: its rows get the same ids, and "
+        "repeats are dropped where that is possible",
+    ),
+    Option(
+        name="txnVersion",
+        parse=_version,
+        field="txn_version",
+        on="batch writes",
+        default_doc="that of the stream, as for `txnAppId`",
+        doc="a number that a repeated write has again, with `txnAppId`",
+    ),
+)
