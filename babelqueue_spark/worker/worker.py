@@ -9,20 +9,17 @@ from dataclasses import asdict
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType
 
 from babelqueue_spark.connector.options import journal_config, resolved_config, write_options
-from babelqueue_spark.connector.rows.reading import SCHEMA
-from babelqueue_spark.envelope import SCHEMA_VERSION, Reason
-from babelqueue_spark.envelope.columns import BLANKS
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.functions import decode, violation
+from babelqueue_spark.functions import decode
 from babelqueue_spark.packages import require
 from babelqueue_spark.schemas.registry import Registry, registry_of
 from babelqueue_spark.tracing.setting import Source, Tracing
-from babelqueue_spark.worker import observers
+from babelqueue_spark.worker import frames, observers
 from babelqueue_spark.worker.arguments import (
     checked_context,
     checked_policy,
@@ -32,7 +29,7 @@ from babelqueue_spark.worker.backoff import Backoff
 from babelqueue_spark.worker.counts import Counts
 from babelqueue_spark.worker.decisions import DecisionLog, LogEntry, fingerprint
 from babelqueue_spark.worker.events import log_unhandled
-from babelqueue_spark.worker.handling import Task, Work, admit, handle, settle
+from babelqueue_spark.worker.handling import Work, admit, handle, settle
 from babelqueue_spark.worker.idempotency import IdempotencyStore
 from babelqueue_spark.worker.outcomes import Failure, Policy, UnknownUrn
 from babelqueue_spark.worker.query import query_id
@@ -44,7 +41,6 @@ from babelqueue_spark.worker.routes import (
     Subscriber,
     check_function,
 )
-from babelqueue_spark.worker.rows import VERSION_HEADERS
 from babelqueue_spark.worker.timeouts import StuckHandlerError, with_jobs_cancelled_after
 
 if TYPE_CHECKING:
@@ -52,26 +48,10 @@ if TYPE_CHECKING:
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
-_INPUT = [
-    "body",
-    "queue",
-    "headers",
-    "attempts",
-    "job",
-    "trace_id",
-    "meta.id AS id",
-    "delivery.key AS key",
-    "error",
-    "violation",
-    "meta.extra AS extra",
-]
-_NEEDED = ("body", "queue", "headers", "attempts", "job", "trace_id", "data", "meta", "delivery", "error")
 _STOPPED = (
     *("SPARK_JOB_CANCELLED", "SparkContext was shut down", "stopped SparkContext"),
     *("OPERATION_CANCELED", "INVALID_HANDLE", "StatusCode.UNAVAILABLE"),  # over Spark Connect
 )
-_COUNTS = "job STRING, outcome STRING, reason STRING, messages BIGINT"
-_RETURNED = f"{_COUNTS}, links ARRAY<STRING>"
 
 
 class Worker:
@@ -296,7 +276,7 @@ class Worker:
 
     def summary(self, spark: SparkSession) -> DataFrame:
         """Make a DataFrame of the counters so far: job, outcome, reason, messages."""
-        return spark.createDataFrame(self.counts.rows(), _COUNTS)
+        return spark.createDataFrame(self.counts.rows(), frames.COUNTS)
 
     def _batch_span(self, run: str, batch: int) -> AbstractContextManager[Batch | None]:
         if self._tracing is None:
@@ -343,26 +323,26 @@ class Worker:
 
     def _returned(self, frame: DataFrame, work: Work) -> list[Any]:
         """Handle the rows; returns what all tasks returned."""
-        _check_columns(frame.schema)
-        frame = _judged(frame, self._catalog)
+        frames.check_columns(frame.schema)
+        frame = frames.judged(frame, self._catalog)
         if not self._routes.dataframe_handlers():
-            return _run(frame, handle(work))
+            return frames.run(frame, handle(work))
         frame = frame.persist()
         returned: list[Any] = []
         try:
             left = F.lit(True)
             for handler, urns in self._dataframe_handlers(frame):
-                its = _acceptable() & F.col("job").isin(urns)
+                its = frames.acceptable() & F.col("job").isin(urns)
                 returned += self._handled_as_dataframe(handler, frame.where(its), work)
                 left &= ~its
-            returned += _run(frame.where(left), handle(work))
+            returned += frames.run(frame.where(left), handle(work))
         finally:
             frame.unpersist()
         return returned
 
     def _dataframe_handlers(self, frame: DataFrame) -> list[tuple[DataFrameHandler, list[str]]]:
         """Return the DataFrame handlers that have rows, with the URNs of them."""
-        urns = [row.job for row in frame.where(_acceptable()).select("job").distinct().collect()]
+        urns = [row.job for row in frame.where(frames.acceptable()).select("job").distinct().collect()]
         found = [
             (handler, [urn for urn in urns if self._routes.of(urn) is handler])
             for handler in self._routes.dataframe_handlers()
@@ -374,12 +354,14 @@ class Worker:
         outcome = work.decisions().read(f"{name}-outcome")
         if outcome is None:
             # Cut off from its plan, so that the handler may join or coalesce what was admitted.
-            admitted = frame if work.store is None else _admitted(frame, admit(work, name)).localCheckpoint()
+            admitted = (
+                frame if work.store is None else frames.admitted(frame, admit(work, name)).localCheckpoint()
+            )
             failure = self._outcome(handler, admitted, work)
             notes = {"failure": None if failure is None else asdict(failure)}
             outcome = work.decisions().write(f"{name}-outcome", LogEntry(notes))
         noted = outcome.notes["failure"]
-        return _run(frame, settle(work, name, None if noted is None else Failure(**noted)))
+        return frames.run(frame, settle(work, name, None if noted is None else Failure(**noted)))
 
     def _outcome(self, handler: DataFrameHandler, frame: DataFrame, work: Work) -> Failure | None:
         """Run a handler once; returns what it raised, if anything."""
@@ -428,47 +410,7 @@ class Worker:
             self._on_batch(batch, counts)
 
 
-def _acceptable() -> Column:
-    """Select what `Rows.is_acceptable` does."""
-    wanted = F.col("error").isNull()
-    for name in VERSION_HEADERS:
-        value = F.col("headers")[name]
-        gated = value.rlike(f"[^{BLANKS}]") & (value != str(SCHEMA_VERSION))
-        wanted &= ~F.coalesce(gated, F.lit(False))
-    return wanted
-
-
-def _judged(frame: DataFrame, catalog: Registry | None) -> DataFrame:
-    """Return the rows with a column `violation`, and an `error` where it is not null."""
-    known = F.col("violation") if "violation" in frame.columns else F.lit(None).cast("string")
-    if catalog is None:
-        return frame.withColumn("violation", known)
-    found = F.when(F.col("error").isNull(), violation("job", "data", catalog))
-    judged = frame.withColumn("violation", F.coalesce(known, found))
-    refused = F.when(F.col("violation").isNotNull(), F.lit(str(Reason.INVALID_PAYLOAD)))
-    return judged.withColumn("error", F.coalesce("error", refused))
-
-
 def _was_stopped(error: BaseException) -> bool:
     """Tell whether the query or Spark was stopped under a handler: its messages have not failed then."""
     # By name: PySpark's package for Connect alone has no py4j.
     return type(error).__name__ == "Py4JNetworkError" or any(words in str(error) for words in _STOPPED)
-
-
-def _run(frame: DataFrame, task: Task) -> list[Any]:
-    return frame.selectExpr(*_INPUT).mapInArrow(task, _RETURNED).collect()
-
-
-def _admitted(frame: DataFrame, task: Task) -> DataFrame:
-    rows = frame.select(F.struct("*").alias("row"), *map(F.expr, _INPUT))
-    return rows.mapInArrow(task, rows.schema).select("row.*")
-
-
-def _check_columns(schema: StructType) -> None:
-    names = {field.name: field.dataType for field in schema}
-    missing = [name for name in _NEEDED if names.get(name) != SCHEMA[name].dataType]
-    if missing:
-        raise OptionError(
-            f"a worker needs the columns of a read as they are, but {', '.join(missing)} is missing or of "
-            "another type: leave .schema(...) out, and give a DataFrame handler its data_schema"
-        )
