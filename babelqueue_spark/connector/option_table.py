@@ -187,8 +187,7 @@ OPTIONS = (
         on="stream reads",
         default=str(min(os.cpu_count() or 1, 8)),
         default_doc="cores of the driver, 8 at most",
-        doc="most parallel reader tasks; fewer when the backlog is small; on a cluster set it to the "
-        "executors' cores",
+        doc="most parallel reader tasks; on a cluster set it to the executors' cores",
     ),
     Option(
         name="visibilityTimeout",
@@ -205,7 +204,7 @@ OPTIONS = (
         field="starting_offsets",
         on="logs",
         default_doc="`earliest`",
-        doc="where a query of a log (Kafka, Kinesis) begins: `earliest`, `latest`, or JSON such as "
+        doc="where a query begins: `earliest`, `latest`, or JSON such as "
         '`{"orders": {"0": 23, "1": -2}}` '
         "(-2 is earliest, -1 latest)",
     ),
@@ -239,8 +238,8 @@ OPTIONS = (
         field="catalog",
         on="both",
         default_doc="none",
-        doc="the SDKs' `registry.json`, or its folder (a path, or the URL of an object store): a read gets "
-        "the column `violation`, a write refuses payloads with one; see [the catalog](catalog.md)",
+        doc="path or URL of the SDKs' `registry.json`, or of its folder: a read gets the column `violation`, "
+        "a write refuses payloads with one; see [the catalog](catalog.md)",
     ),
     Option(
         name="messageLog",
@@ -248,9 +247,8 @@ OPTIONS = (
         field="message_log",
         on="both",
         default_doc="no log",
-        doc="directory that driver and executors share, for a [JSON line about each "
-        "message](worker.md#counts-and-logs) that is read or written, with its whole body; with `catalog`, "
-        "[sensitive fields](catalog.md#sensitive-fields) are masked",
+        doc="shared directory for a [JSON line about each message](worker.md#counts-and-logs), with its "
+        "whole body; with `catalog`, [sensitive fields](catalog.md#sensitive-fields) are masked",
     ),
     Option(
         name="largeNumbers",
@@ -292,8 +290,8 @@ OPTIONS = (
         field="txn_app_id",
         on="batch writes",
         default_doc="that of the stream, within `foreachBatch` on a classic session",
-        doc="a name that a repeated write has again, with `txnVersion`: its rows get the same ids, and "
-        "repeats are dropped where that is possible",
+        doc="with `txnVersion`, names a write: a repeat has the same ids, and is dropped where that is "
+        "possible",
     ),
     Option(
         name="txnVersion",
@@ -301,6 +299,6 @@ OPTIONS = (
         field="txn_version",
         on="batch writes",
         default_doc="that of the stream, as for `txnAppId`",
-        doc="a number that a repeated write has again, with `txnAppId`",
+        doc="number of the write, with `txnAppId`",
     ),
 )
