@@ -6,17 +6,16 @@ made where they are missing if the broker allows; `address::queue` names a queue
 `docs/brokers/artemis.md` has what follows as tables, and says more.
 
 Features:
-    claim: by a link of AMQP 1.0 with credit for what is wanted; nothing is sent ahead
-    acknowledge: delivery by delivery, after the journal is written; an answer of the broker ends it
-    a reader dies: its claims come back at once, as its connection ends
-    receipts: of the connection that claimed: a retried task cannot acknowledge for it
-    order: as published, for one reader task; released messages go back to their places
+    claim: by a link with credit for what is wanted
+    acknowledge: one by one, after the journal is written, with an answer of the broker
+    a reader dies: its claims come back at once
+    receipts: of one connection
+    order: as published, for one reader task; released messages too
     delay: milliseconds, without limit, by scheduled delivery (`x-opt-delivery-time`)
     headers: application properties
     key: the message group (`group-id`, which JMS calls `JMSXGroupID`)
-    browse: exact: what is ready, in order, without what anybody has claimed
-    publish once: no idempotency keys; a replayed batch has the same ids, by which the broker can drop it. See
-        *Duplicates*
+    browse: exact: what is ready, without what is claimed
+    publish once: no idempotency keys; the broker can drop repeats. See *Duplicates*
     dead letters: queue `<queue>.dlq`; `<queue>.failed` with `deadLetterStyle=initphp`. The broker's own
         `dead-letter-address` still works for other consumers
     `delivery` column: `id` is the message id, which producers choose; `count` the delivery count + 1 where
@@ -27,9 +26,8 @@ Features:
 Options, as `artemis.<name>`:
     timeout (30): seconds until the broker must have answered
     duplicate_detection (`false`): publish with the ids by which the broker drops repeats; see *Duplicates*
-    time_to_live_ms: milliseconds after which a published message expires; the broker then moves it to its
-        `expiry-address`
-    ssl_ca_certs (the system's): with `artemis+ssl://` only; paths on the driver and on the executors
+    time_to_live_ms: milliseconds after which a published message expires and goes to the `expiry-address`
+    ssl_ca_certs (the system's): with `artemis+ssl://` only; on driver and executors
     ssl_certfile, ssl_keyfile, ssl_password: a client's certificate
     ssl_check_hostname (`true`): whether the broker's certificate must name its host
 """

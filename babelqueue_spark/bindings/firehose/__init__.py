@@ -17,13 +17,13 @@ Features:
     dead letters: stream `<stream>.dlq`; `<stream>.failed` with `deadLetterStyle=initphp`
 
 Options, as `firehose.<name>` or in the query:
-    region (the URL's host, else the usual chain): the AWS region; or as boto3 names it, `region_name`
+    region (the URL's host, else the usual chain): the AWS region; or boto3's `region_name`
     endpoint_url (AWS): LocalStack, a VPC endpoint; `?endpoint=` in the URL
     access_key_id, secret_access_key, session_token (the usual chain): `env:NAME` and `file:/path` keep them
         out of plans; or with boto3's `aws_` before the names
-    profile: a profile of the shared AWS configuration, on driver and executors; or `profile_name`
+    profile: a profile of the AWS configuration, on driver and executors; or `profile_name`
     role_arn, role_session_name, external_id (session `babelqueue-spark`): a role to assume with those
-        credentials; renewed before it expires
+        credentials; renewed in time
     max_attempts, connect_timeout, read_timeout (3, 5, 15): how often a request is sent; seconds
 """
 

@@ -11,25 +11,23 @@ never).
 `docs/brokers/redis.md` has what follows as tables, and says more.
 
 Features:
-    claim: in bulk, one script for every 2 000 messages
-    a reader dies: its claims come back after `visibilityTimeout` (90 s), to the tail of the queue, unchanged,
-        by another reader of the connector or the job `recover`
-    receipts: durable: another process may acknowledge
+    claim: in bulk, by a script
+    a reader dies: its claims come back after `visibilityTimeout` (90 s), to the tail of the queue, by
+        another reader of the connector or the job `recover`
+    receipts: durable
     order: as published, for one reader task
-    delay: whole seconds (rounded up) after the second that has begun, as in the SDKs: up to one second short;
-        no limit
+    delay: whole seconds (rounded up), up to one second short, as in the SDKs; no limit
     headers: default layout only
-    browse: exact; reads the list, consumes nothing
-    publish once: a replayed batch is dropped by its idempotency key, which lives for seven days
+    browse: exact
+    publish once: yes, by idempotency keys that live for seven days
     dead letters: list `<queue>.dlq`; `<queue>:failed` with `deadLetterStyle=initphp`
-    `delivery` column: `id`, `count`, `redelivered` and `enqueued_at` are null: a Redis list knows none of
-        them
+    `delivery` column: `id`, `count`, `redelivered` and `enqueued_at` are null
 
 Options, as `redis.<name>` or in the query:
     laravel, laravel_compat (off): Laravel's key layout; `?laravel=1` or `?laravel_compat=1` in the URL
     prefix (`queues:`): what that layout puts before a queue's name
-    retry_after (90): seconds a claim may stay unacknowledged, `null` = for ever, so that nobody
-        returns the claims of a reader that dies; `visibilityTimeout` wins
+    retry_after (90): seconds a claim may stay unacknowledged, `null` = for ever, even when its reader dies;
+        `visibilityTimeout` wins
     reclaim_idle (off): seconds; see *Messages without a deadline*
     username, password, db (from the URL): the login, and the number of the database
     sentinel_username, sentinel_password (none): the login at Sentinels, which the URL does not hold

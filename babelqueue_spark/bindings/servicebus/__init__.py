@@ -7,20 +7,17 @@ Connection string: as the portal shows it (`Endpoint=sb://…;SharedAccessKeyNam
 `docs/brokers/servicebus.md` has what follows as tables, and says more.
 
 Features:
-    claim: peek-lock, `servicebus.prefetch` messages on their way at once; credit that is left over is taken
-        back
-    acknowledge: by lock token, up to 500 in one request, after the journal is written, and an answer of the
-        service
+    claim: by peek-lock, `servicebus.prefetch` messages on their way at once
+    acknowledge: by lock token, up to 500 in one request, after the journal is written
     a reader dies: its claims come back when the entity's lock duration ends, counted as deliveries
-    receipts: durable while the lock lasts: another process may complete. With sessions they end with the
-        connection
+    receipts: durable while the lock lasts; with sessions, of one connection
     order: as enqueued, for one reader task; released messages return. With sessions: within each
         session
     delay: any, by scheduled enqueue time
     headers: application properties; those of the contract win, except over a schema version in the headers
     key: session id
-    browse: exact, by peek; messages that others have locked are shown too
-    publish once: no; an entity with duplicate detection drops a repeated message within its history window
+    browse: exact, by peek; shows locked messages too
+    publish once: no; a queue with duplicate detection drops repeats within its history window
     dead letters: queue `<queue>.dlq`, `<queue>.failed` with `deadLetterStyle=initphp`; of a subscription
         `<topic>.<subscription>.dlq`
     `delivery` column: `id` is the sequence number, `count` the service's delivery count + 1, `enqueued_at`
@@ -28,20 +25,18 @@ Features:
     `attempts` column: the larger of the body's count and `delivery.count - 1`
 
 Options, as `servicebus.<name>`:
-    transport (`amqp`): `websocket`: AMQP over WebSockets, port 443; or as the client has it, `transport_type`
-        `AmqpOverWebsocket`
+    transport (`amqp`): `websocket`: port 443; or the client's `transport_type`, `AmqpOverWebsocket`
     custom_endpoint_address: what to connect to in place of the namespace, as `sb://host:port`
     connection_verify (certifi's): a file of certificates to trust, on driver and executors
     tenant_id, client_id, client_secret (azure-identity's usual chain): a service principal; `client_id`
-        alone: a managed identity. With `url` `sb://NAMESPACE.servicebus.windows.net`
+        alone: a managed identity. With a URL `sb://…`
     sessions (off): all queues of this reader or writer require sessions
-    session_id (the queue's name): session of messages without a key, where sessions are required
-    duplicate_window (off): seconds for which the queues remember message ids, where they detect duplicates
-    prefetch (500): most messages on their way to a claim; 1 to 50 000. Lower it where messages are large.
-        Or `prefetch_count`
+    session_id (the queue's name): with `servicebus.sessions`, session of messages without a key
+    duplicate_window (off): seconds for which queues with duplicate detection remember ids
+    prefetch (500): 1 to 50 000; lower it where messages are large. Or `prefetch_count`
     max_wait_time (1): seconds a claim waits for its first message
-    retry_total, try_timeout (3, 30): how often a failed request is repeated, for 45 seconds in all at most
-        or for `try_timeout` where that is longer; seconds of one
+    retry_total, try_timeout (3, 30): how often a failed request is repeated, for at most 45 seconds or `try_timeout`
+        in all, whichever is longer; seconds of one
 """
 
 from babelqueue_spark.bindings.servicebus.binding import ServiceBusBinding

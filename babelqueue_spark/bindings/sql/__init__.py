@@ -9,22 +9,21 @@ the file must lie where every reader and writer reaches it, on a disk of that ma
 Features:
     claim: in bulk, one transaction a call
     a reader dies: its claims come back after `visibilityTimeout` (90 s), to their former places
-    receipts: durable: another process may acknowledge; fenced by the time of the claim
+    receipts: durable; fenced by the time of the claim
     order: as published, for one reader task; a delayed message when it is due
     delay: whole seconds (rounded up), no limit
-    headers, keys: none: the tables have no room for them
-    browse: exact; consumes and locks nothing
-    publish once: a replayed batch is dropped by its idempotency key, which is kept for seven days
+    headers, keys: none
+    browse: exact; locks nothing
+    publish once: yes, by idempotency keys that are kept for seven days
     dead letters: queue `<queue>.dlq`; the failed table with `deadLetterStyle=initphp`
     `delivery` column: `id` is the row's id, `redelivered` whether a claim had lapsed, `enqueued_at` is
         `created_at`; `count` and `key` are null
 
 Options, as `sql.<name>`:
-    layout (`initphp`): `outbox` reads a transactional outbox, whose rows are marked as published and stay
+    layout (`initphp`): `outbox` reads a transactional outbox, whose rows stay
     table (`jobs`; `outbox` of that layout): the table of the queues; letters, digits and underscores
     failed_table (`<table>_failed`): the table of InitPHP's dead letters
-    time_zone (`UTC`): IANA name of the zone in which times are written, PHP's `date.timezone`; also
-        spelt `sql.timeZone`
+    time_zone (`UTC`): IANA name of the zone of all times, PHP's `date.timezone`; also spelt `sql.timeZone`
 
 The queue name `failed/<queue>` stands for the rows of the failed table with that queue. It can be
 browsed, counted and published to, and what a browse of it gave can be acknowledged; it cannot be claimed.

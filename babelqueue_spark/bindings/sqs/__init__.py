@@ -6,9 +6,9 @@ understood. A queue that is given by its name is created where it is missing.
 `docs/brokers/sqs.md` has what follows as tables, and says more.
 
 Features:
-    claim: receives of ten, several in flight in each reader task
-    a reader dies: its claims come back after `visibilityTimeout` (90 s), unchanged
-    receipts: durable: another process may acknowledge, until the claim lapses
+    claim: receives of ten, several in flight
+    a reader dies: its claims come back after `visibilityTimeout` (90 s)
+    receipts: durable until the claim lapses
     order: standard queue: none; FIFO queue: as published, within a message group
     delay: standard queue: whole seconds (rounded up), at most 900; FIFO queue: none
     headers: message attributes, ten at most with those of the contract
@@ -22,19 +22,19 @@ Features:
     `attempts` column: the larger of the body's count and `delivery.count - 1`
 
 Options, as `sqs.<name>` or in the query:
-    region (the URL's host, else the usual chain): the AWS region; or as boto3 names it, `region_name`
+    region (the URL's host, else the usual chain): the AWS region; or boto3's `region_name`
     endpoint_url (AWS): ElasticMQ, LocalStack, a VPC endpoint; `?endpoint=` in the URL
     access_key_id, secret_access_key, session_token (the usual chain): `env:NAME` and `file:/path` keep them
         out of plans; or with boto3's `aws_` before the names
-    profile: a profile of the shared AWS configuration, on driver and executors; or `profile_name`
+    profile: a profile of the AWS configuration, on driver and executors; or `profile_name`
     role_arn, role_session_name, external_id (session `babelqueue-spark`): a role to assume with those
-        credentials; renewed before it expires
+        credentials; renewed in time
     prefix: what precedes the name in a queue's URL, so that SQS is not asked for it
     visibility_timeout (90): seconds, 1 to 43 200; `visibilityTimeout` wins. The queue's own timeout is not
         used
-    fifo (off): every queue is a FIFO queue: order, no delay and deduplication become capabilities
+    fifo (off): every queue is a FIFO queue
     group_id (the queue's name): message group of a FIFO queue's messages without a key
-    content_dedup (off): the FIFO queues deduplicate by content: no deduplication ids are sent
+    content_dedup (off): the FIFO queues deduplicate by content: no ids are sent
     concurrency (4): requests in flight, for each reader task and writer
     max_message_bytes (1 048 576): limit of a message and of a request; 262 144 for ElasticMQ and older
         stand-ins
