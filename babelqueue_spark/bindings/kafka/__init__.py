@@ -18,7 +18,8 @@ Features:
     dead letters: topic `<topic>.dlq`; `<topic>.failed` with `deadLetterStyle=initphp`
     `delivery` column: `id` is `partition:offset`, `enqueued_at` the record's time, `key` the key; `count` and
         `redelivered` are null
-    `attempts` column: what the header `bq-attempts` says where it is a number, even a smaller one, else the body
+    `attempts` column: what the header `bq-attempts` says where it is a number, even a smaller one, else the
+        body
 
 Options, as `kafka.<name>`:
     retry_tiers_ms: delays of `<topic>.retry.1` and so on, ascending, with commas between; `default` is

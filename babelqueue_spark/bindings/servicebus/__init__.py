@@ -35,8 +35,8 @@ Options, as `servicebus.<name>`:
     duplicate_window (off): seconds for which queues with duplicate detection remember ids
     prefetch (500): 1 to 50 000; lower it where messages are large. Or `prefetch_count`
     max_wait_time (1): seconds a claim waits for its first message
-    retry_total, try_timeout (3, 30): how often a failed request is repeated, for at most 45 seconds or `try_timeout`
-        in all, whichever is longer; seconds of one
+    retry_total, try_timeout (3, 30): how often a failed request is repeated, for at most 45 seconds or
+        `try_timeout` in all, whichever is longer; seconds of one
 """
 
 from babelqueue_spark.bindings.servicebus.binding import ServiceBusBinding
