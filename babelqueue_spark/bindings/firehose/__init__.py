@@ -8,11 +8,7 @@ Firehose stream, which must exist.
 Features:
     read: none: read what the stream delivers, such as its bucket
     format: a line of JSON for each message
-    order: none
-    delay: none
-    headers: none
-    key: none
-    browse: none
+    order, delay, headers, key, browse: none
     publish once: no: a repeated batch is written again, under the same `meta.id`s
     dead letters: stream `<stream>.dlq`; `<stream>.failed` with `deadLetterStyle=initphp`
 

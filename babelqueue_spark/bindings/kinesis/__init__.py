@@ -10,8 +10,7 @@ Features:
     journal: none: `journalLocation` is ignored
     a reader dies: the task or the batch is repeated
     order: within a key, also over splits and merges of shards; messages without a key have none
-    delay: none
-    headers: none
+    delay, headers: none
     key: the partition key; a message without one gets a random one
     browse: `spark.read` reads ranges: `startingOffsets`, `endingOffsets`
     publish once: no: a repeated batch is published again, with the same `meta.id`s
