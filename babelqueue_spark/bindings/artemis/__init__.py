@@ -6,8 +6,6 @@ made where they are missing if the broker allows; `address::queue` names a queue
 `docs/brokers/artemis.md` has what follows as tables, and says more.
 
 Features:
-    claim: by a link with credit for what is wanted
-    acknowledge: one by one, after the journal is written, with an answer of the broker
     a reader dies: its claims come back at once
     receipts: of one connection
     order: as published, for one reader task; released messages too

@@ -7,8 +7,6 @@ where they are missing, by readers and writers.
 `docs/brokers/pulsar.md` has what follows as tables, and says more.
 
 Features:
-    claim: by the Shared subscription, with up to 5000 messages sent ahead
-    acknowledge: by message id, after the journal is written, with an answer of the broker
     a reader dies: its claims come back at once
     receipts: durable
     order: none: a Shared subscription spreads messages

@@ -7,8 +7,6 @@ existing ones are used as they are.
 `docs/brokers/rabbitmq.md` has what follows as tables, and says more.
 
 Features:
-    claim: by a consumer, whose prefetch is what the trigger may still take
-    acknowledge: a claim at once, after the journal is written, with an answer of the broker
     a reader dies: its claims come back at once, to their former places, marked as redelivered
     receipts: of one connection
     order: as published, for one reader task; after redeliveries, where the broker can

@@ -11,7 +11,6 @@ never).
 `docs/brokers/redis.md` has what follows as tables, and says more.
 
 Features:
-    claim: in bulk, by a script
     a reader dies: its claims come back after `visibilityTimeout` (90 s), to the tail of the queue, by
         another reader of the connector or the job `recover`
     receipts: durable

@@ -7,8 +7,6 @@ Connection string: as the portal shows it (`Endpoint=sb://…;SharedAccessKeyNam
 `docs/brokers/servicebus.md` has what follows as tables, and says more.
 
 Features:
-    claim: by peek-lock, `servicebus.prefetch` messages on their way at once
-    acknowledge: by lock token, up to 500 in one request, after the journal is written
     a reader dies: its claims come back when the entity's lock duration ends, counted as deliveries
     receipts: durable while the lock lasts; with sessions, of one connection
     order: as enqueued, for one reader task; released messages return. With sessions: within each
@@ -33,7 +31,8 @@ Options, as `servicebus.<name>`:
     sessions (off): all queues of this reader or writer require sessions
     session_id (the queue's name): with `servicebus.sessions`, session of messages without a key
     duplicate_window (off): seconds for which queues with duplicate detection remember ids
-    prefetch (500): 1 to 50 000; lower it where messages are large. Or `prefetch_count`
+    prefetch (500): most messages on their way to a claim, 1 to 50 000; lower it where messages are large.
+        Or `prefetch_count`
     max_wait_time (1): seconds a claim waits for its first message
     retry_total, try_timeout (3, 30): how often a failed request is repeated, for at most 45 seconds or
         `try_timeout` in all, whichever is longer; seconds of one

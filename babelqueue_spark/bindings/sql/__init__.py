@@ -7,7 +7,6 @@ the file must lie where every reader and writer reaches it, on a disk of that ma
 `docs/brokers/sql.md` has what follows as tables, and says more.
 
 Features:
-    claim: in bulk, one transaction a call
     a reader dies: its claims come back after `visibilityTimeout` (90 s), to their former places
     receipts: durable; fenced by the time of the claim
     order: as published, for one reader task; a delayed message when it is due

@@ -6,7 +6,6 @@ understood. A queue that is given by its name is created where it is missing.
 `docs/brokers/sqs.md` has what follows as tables, and says more.
 
 Features:
-    claim: receives of ten, several in flight
     a reader dies: its claims come back after `visibilityTimeout` (90 s)
     receipts: durable until the claim lapses
     order: standard queue: none; FIFO queue: as published, within a message group
