@@ -58,6 +58,9 @@ def test_a_delay_that_is_too_long() -> None:
         (pa.array([None, Decimal("-0.5")]), "-0.5"),
         (pa.array([timedelta(0), timedelta(seconds=-3)]), "-3"),
         (pa.array(["0s", "-4s"]), "-4s"),
+        ([0.0, 1e16], r"1e\+16"),
+        ([0.0, 1e300], r"1e\+300"),
+        (pa.array(["0s", "999999999999999999 s"]), r"1e\+18"),
     ],
 )
 def test_a_delay_that_is_not_a_time_from_now_on(delays: Any, shown: str) -> None:

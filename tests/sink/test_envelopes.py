@@ -17,7 +17,10 @@ from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.connector.rows.writing import to_messages
 from babelqueue_spark.envelope import ENVELOPE_SCHEMA, decode
+from babelqueue_spark.errors import BabelQueueError
 from tests.examples import examples
+from tests.streams import envelope
+from tests.worker.test_redrive import dead
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 MOMENTS = st.datetimes(datetime(1971, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))
@@ -90,3 +93,29 @@ def test_deliver_at_may_be_milliseconds_since_1970() -> None:
     rows = pa.RecordBatch.from_pydict({"job": ["urn:a"], "data": ["{}"], "deliver_at": at})
     [delay] = written_of(rows, "sqlite:////unused/queue.db").column("delay").to_pylist()
     assert 50_000 < delay <= 60_000
+
+
+def test_attempts_beyond_their_type_name_the_row() -> None:
+    rows = pa.RecordBatch.from_pydict({"job": ["urn:x"] * 2, "data": ["{}"] * 2, "attempts": [0, 2**40]})
+    with pytest.raises(BabelQueueError, match="row 1 has 1099511627776 attempts, but they are from 0 to"):
+        written_of(rows)
+
+
+def test_a_block_that_came_with_a_message_brings_no_edited_payload_back() -> None:
+    """Whoever sends a message may give it a block: what a mask hid must stay hidden."""
+    body = dead(envelope(1, "orders", data={"card": "4111"}), "billing")
+    read = decode(pa.array([body], pa.binary()))
+    columns = {name: read.column(name) for name in ("job", "trace_id", "dead_letter")}
+    columns |= {"body": pa.array([body], pa.binary()), "queue": pa.array(["orders"])}
+
+    def copied(data: str) -> bytes:
+        rows = pa.RecordBatch.from_pydict({**columns, "data": pa.array([data])})
+        [copy] = written_of(rows).column("body").to_pylist()
+        return bytes(copy)
+
+    [data] = read.column("data").to_pylist()
+    assert copied(data) == body
+    masked = copied('{"card":"***"}')
+    assert b"4111" not in masked
+    [again] = decode(pa.array([masked], pa.binary())).to_pylist()
+    assert (again["data"], again["error"], again["dead_letter"]) == ('{"card":"***"}', None, None)

@@ -182,3 +182,25 @@ def test_rows_are_counted_within_the_task() -> None:
         rows = pa.RecordBatch.from_pydict({"job": ["urn:x"] * 2, "data": ["{}"] * 2, **more})
         with options.binding() as binding, pytest.raises(BabelQueueError, match=wanted):
             to_messages(rows, 10, IdSource("run"), options, binding)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [
+        (Decimal("0E-18"), pa.decimal128(38, 18), '"0.000000000000000000"'),
+        (Decimal("0.0000001"), pa.decimal128(10, 7), '"0.0000001"'),
+        (0.1, pa.float32(), "0.1"),
+        ([datetime(2026, 1, 31)], pa.large_list(pa.timestamp("us")), '["2026-01-31T00:00:00Z"]'),
+    ],
+)
+def test_a_value_is_written_in_its_plain_form(value: object, kind: pa.DataType, text: str) -> None:
+    assert texts_of_payloads(pa.array([value], kind), 0).to_pylist() == [text]
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us", "UTC")])
+def test_a_time_that_no_reader_takes_names_its_row(kind: pa.DataType) -> None:
+    far = pa.array(
+        [0, 2**31 - 1 if kind == pa.date32() else 2**60], pa.int32() if kind == pa.date32() else pa.int64()
+    )
+    with pytest.raises(BabelQueueError, match="row 8 has a time in its data beyond the years 1 to 9999"):
+        texts_of_payloads(far.cast(kind), 7)

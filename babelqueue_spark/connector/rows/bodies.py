@@ -18,6 +18,7 @@ from babelqueue_spark.errors import BabelQueueError
 
 _META = ENVELOPE_SCHEMA.field("meta").type
 _BLOCK = ENVELOPE_SCHEMA.field("dead_letter").type
+_MOST_ATTEMPTS = 2**31 - 1
 
 
 def bodies(
@@ -65,7 +66,7 @@ def bodies_and_envelopes(
     if not pc.any(dead).as_py():
         return encoded, envelopes
     bodies = pc.if_else(as_received, kept, encoded)
-    annotated = dead_letter(bodies.filter(dead), _completed(rows, blocks, queues))
+    annotated = dead_letter(bodies.filter(dead), _completed(rows, blocks, queues, first_row))
     return pc.replace_with_mask(bodies, dead, annotated.cast(pa.binary())), None
 
 
@@ -105,7 +106,6 @@ def _encode(
 
 
 def _messages(rows: pa.RecordBatch, queues: pa.StringArray, first_row: int, ids: IdSource) -> pa.RecordBatch:
-    count = rows.num_rows
     job = pc.coalesce(texts_of(rows, "job"), texts_of(rows, "urn"))
     trace_id = _minted(texts_of(rows, "trace_id"), "trace_id", first_row, ids)
     now = pa.scalar(time.time_ns() // 1_000_000 * 1000, _META.field("created_at").type)
@@ -117,15 +117,12 @@ def _messages(rows: pa.RecordBatch, queues: pa.StringArray, first_row: int, ids:
         "created_at": pc.fill_null(_child(rows, "meta", "created_at", now.type), now),
         "extra": _child(rows, "meta", "extra", _META.field("extra").type),
     }
-    attempts = column_of(rows, "attempts")
     columns = {
         "job": pc.ascii_trim(job, characters=BLANKS),
         "trace_id": pc.ascii_trim(trace_id, characters=BLANKS),
         "data": data_of(rows, first_row),
         "meta": pa.StructArray.from_arrays([meta[field.name] for field in _META], fields=list(_META)),
-        "attempts": pa.repeat(pa.scalar(0, pa.int32()), count)
-        if attempts is None
-        else pc.fill_null(attempts.cast(pa.int32()), 0),
+        "attempts": pc.fill_null(attempts_of(rows, first_row), 0),
     }
     return pa.RecordBatch.from_pydict(columns)
 
@@ -144,11 +141,12 @@ def data_of(rows: pa.RecordBatch, first_row: int) -> pa.StringArray:
     return texts_of_payloads(column, first_row)
 
 
-def _completed(rows: pa.RecordBatch, blocks: pa.Array, queues: pa.StringArray) -> pa.StructArray:
+def _completed(
+    rows: pa.RecordBatch, blocks: pa.Array, queues: pa.StringArray, first_row: int
+) -> pa.StructArray:
     """Return the dead-letter blocks that are there, with what they leave out filled in."""
     there = blocks.is_valid()
-    attempts = column_of(rows, "attempts")
-    counts = pa.nulls(rows.num_rows, pa.int32()) if attempts is None else attempts.cast(pa.int32())
+    counts = attempts_of(rows, first_row)
 
     def given(name: str) -> pa.Array:
         return child_of(blocks, name, _BLOCK.field(name).type).filter(there)
@@ -162,6 +160,21 @@ def _completed(rows: pa.RecordBatch, blocks: pa.Array, queues: pa.StringArray) -
         failed_at=given("failed_at"),
         langs=not_empty(given("lang")),
     )
+
+
+def attempts_of(rows: pa.RecordBatch, first_row: int) -> pa.Int32Array:
+    """Return the attempts of `rows`, null where there is no such column; raise for one beyond 32 bits."""
+    column = column_of(rows, "attempts")
+    if column is None:
+        return pa.nulls(rows.num_rows, pa.int32())
+    try:
+        return column.cast(pa.int32())
+    except pa.ArrowInvalid:
+        beyond = [value is not None and not 0 <= int(value) <= _MOST_ATTEMPTS for value in column.to_pylist()]
+        row = beyond.index(True)
+        raise BabelQueueError(
+            f"row {first_row + row} has {column[row]} attempts, but they are from 0 to {_MOST_ATTEMPTS}"
+        ) from None
 
 
 def column_of(rows: pa.RecordBatch, name: str) -> pa.Array | None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as spark
 from pyspark.sql.types import VariantVal
@@ -36,7 +38,7 @@ _WRITTEN: tuple[Callable[[pa.DataType], bool], ...] = (
     pa.types.is_string,
     pa.types.is_timestamp,
 )
-_ENCODER = msgspec.json.Encoder(decimal_format="string")
+_ENCODER = msgspec.json.Encoder()
 
 
 def check_data(wanted: spark.DataType) -> None:
@@ -72,16 +74,19 @@ def texts_of_payloads(column: pa.Array, first_row: int) -> pa.StringArray:
 
     Raises:
         OptionError: the type has no form in JSON.
-        BabelQueueError: a row holds NaN or infinity.
+        BabelQueueError: a row holds NaN, infinity, or a time beyond the years 1 to 9999.
     """
     check_payload_type(column.type)
     return pa.array(
-        [
-            None if value is None else _ENCODER.encode(_plain(value, column.type, row)).decode()
-            for row, value in enumerate(column.to_pylist(), first_row)
-        ],
-        pa.string(),
+        [_text(value, column.type, row) for row, value in enumerate(column, first_row)], pa.string()
     )
+
+
+def _text(value: pa.Scalar, kind: pa.DataType, row: int) -> str | None:
+    try:
+        return _ENCODER.encode(_plain(value.as_py(), kind, row)).decode() if value.is_valid else None
+    except OverflowError:
+        raise BabelQueueError(f"row {row} has a time in its data beyond the years 1 to 9999") from None
 
 
 def check_payload_type(kind: pa.DataType, path: str = "data") -> None:
@@ -126,10 +131,12 @@ def _plain(value: Any, kind: pa.DataType, row: int) -> Any:
         }
     if pa.types.is_map(kind):
         return {str(key): _plain(item, kind.item_type, row) for key, item in value}
-    if pa.types.is_list(kind):
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return [_plain(item, kind.value_type, row) for item in value]
     if isinstance(value, datetime):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    if isinstance(value, Decimal):
+        return format(value, "f")
     if isinstance(value, float) and not math.isfinite(value):
         raise BabelQueueError(f"row {row} has {value} in its data, which JSON cannot carry")
-    return value
+    return float(str(np.float32(value))) if pa.types.is_float32(kind) else value

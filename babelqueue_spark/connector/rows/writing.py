@@ -15,6 +15,7 @@ from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN
 from babelqueue_spark.bindings.options import seconds
 from babelqueue_spark.connector.options import Options
 from babelqueue_spark.connector.rows.bodies import (
+    attempts_of,
     blocks_of,
     bodies_and_envelopes,
     child_of,
@@ -39,6 +40,8 @@ from babelqueue_spark.schemas.registry import Registry
 
 logger = logging.getLogger(__name__)
 
+_LONGEST_DELAY = 100 * 366 * 86_400
+"""Seconds: a delay beyond it is a mistake."""
 NO_QUEUE = "no_queue"
 """The reason of dead letters that name what is no queue."""
 COLUMNS = (
@@ -81,10 +84,11 @@ def to_messages(
     stray = _stray(rows, blocks, options, binding)
     blocks = pc.if_else(stray, None, blocks)
     if dead_letters and options.queue:
-        blocks = _with_refused(blocks, rows, options.queue[0], binding)
+        blocks = _with_refused(blocks, rows, first_row, options.queue[0], binding)
     queues = _queues(rows, blocks, options, first_row)
-    found, envelopes = bodies_and_envelopes(rows, blocks, queues, first_row, ids, pc.invert(stray))
-    found = pc.if_else(stray, received_of(rows), found)
+    unchanged = _as_received(rows, stray)
+    found, envelopes = bodies_and_envelopes(rows, blocks, queues, first_row, ids, pc.invert(unchanged))
+    found = pc.if_else(unchanged, received_of(rows), found)
     if options.catalog is not None:
         _check_payloads(found, blocks.is_null(), options.catalog, first_row)
     targets = _targets(queues, blocks, options, binding)
@@ -144,7 +148,7 @@ def _queues(rows: pa.RecordBatch, blocks: pa.Array, options: Options, first_row:
 def _stray(
     rows: pa.RecordBatch, blocks: pa.StructArray, options: Options, binding: BaseBinding
 ) -> pa.BooleanArray:
-    """Find messages whose block came from another than a dead-letter queue: they stay as they are.
+    """Find messages whose block came from another than a dead-letter queue.
 
     Whoever sends a message may give it a block. It counts where the row's `queue`, from which it was read,
     is the dead-letter queue of the block's `original_queue`; or where the row names no queue.
@@ -161,6 +165,21 @@ def _stray(
     counts = cache(partial(is_dead_letter_queue, options=options, binding=binding))
     elsewhere = [queue is not None and not counts(queue, original or "") for queue, original in places]
     return pc.and_(own, pa.array(elsewhere, pa.bool_()))
+
+
+def _as_received(rows: pa.RecordBatch, stray: pa.BooleanArray) -> pa.BooleanArray:
+    """Return which stray rows hold what their body holds, and so are written byte for byte.
+
+    What was masked or edited goes out as its columns say: a block may not bring the body back.
+    """
+    if not pc.any(stray).as_py():
+        return stray
+    received = decode(pc.if_else(stray, received_of(rows), None))
+    same = stray
+    for name in ("job", "trace_id", "data"):
+        given = data_of(rows, 0) if name == "data" else texts_of(rows, name)
+        same = pc.and_(same, pc.fill_null(pc.equal(given, received.column(name)), False))
+    return same
 
 
 def _own_blocks(rows: pa.RecordBatch, blocks: pa.StructArray) -> pa.BooleanArray:
@@ -200,7 +219,7 @@ def refused_targets(names: pa.StringArray, binding: BaseBinding) -> dict[str, st
 
 
 def _with_refused(
-    blocks: pa.StructArray, rows: pa.RecordBatch, queue: str, binding: BaseBinding
+    blocks: pa.StructArray, rows: pa.RecordBatch, first_row: int, queue: str, binding: BaseBinding
 ) -> pa.StructArray:
     """Return the blocks, and new ones for the rows that name what is no queue: dead letters of `queue`."""
     names = not_empty(texts_of(rows, "queue"))
@@ -213,18 +232,12 @@ def _with_refused(
     made = dead_letter_blocks(
         pa.repeat(NO_QUEUE, count),
         original_queues=pa.repeat(queue, count),
-        attempts=_attempts(rows),
+        attempts=pc.fill_null(attempts_of(rows, first_row), 0),
         errors=pa.array([refused.get(name) for name in names.to_pylist()], pa.string()),
     )
     given = [child_of(blocks, field.name, field.type) for field in made.type]
     kept = pa.StructArray.from_arrays(given, fields=list(made.type), mask=blocks.is_null())
     return pc.if_else(wanted, made, kept)
-
-
-def _attempts(rows: pa.RecordBatch) -> pa.Int32Array:
-    column = column_of(rows, "attempts")
-    zero = pa.scalar(0, pa.int32())
-    return pa.repeat(zero, rows.num_rows) if column is None else pc.fill_null(column.cast(zero.type), zero)
 
 
 # -- headers, keys, delays -------------------------------------------------------------------------------
@@ -289,22 +302,21 @@ def _relative(column: pa.Array | None, count: int, first_row: int) -> pa.Int64Ar
 
 
 def _check_seconds(delays: pa.DoubleArray, first_row: int) -> None:
-    valid = pc.and_(pc.is_finite(delays), pc.greater_equal(delays, 0))
+    valid = pc.and_(pc.less_equal(delays, _LONGEST_DELAY), pc.greater_equal(delays, 0))
     row = pc.index(valid, False).as_py()
     if row >= 0:
         raise BabelQueueError(
             f"row {first_row + row} has the delay '{delays[row].as_py():g}', but a delay is a number of "
-            "seconds, 0 or more"
+            f"seconds, from 0 to {_LONGEST_DELAY}"
         )
 
 
 def _milliseconds(value: Any, row: int) -> int | None:
     if value is None:
         return None
-    if isinstance(value, timedelta):
-        _check_seconds(pa.array([value.total_seconds()]), row)
-        return int(value.total_seconds() * 1000)
     try:
-        return int(seconds(str(value)) * 1000)
-    except ValueError as error:
+        found = value.total_seconds() if isinstance(value, timedelta) else seconds(str(value))
+    except (ValueError, OverflowError) as error:
         raise BabelQueueError(f"row {row} has the delay '{value}', but a delay is {error}") from None
+    _check_seconds(pa.array([found], pa.float64()), row)
+    return int(found * 1000)
