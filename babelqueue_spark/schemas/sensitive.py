@@ -25,6 +25,7 @@ Schema = tuple[Mapping[str, Any], str]
 
 _BRANCHES = ("allOf", "anyOf", "oneOf")
 _CONDITIONS = ("then", "else")
+_DYNAMIC = {"$dynamicRef", "$recursiveRef"}
 _FOLLOWED = frozenset(
     [
         *(*_BRANCHES, *_CONDITIONS, "$ref", "$defs", "definitions", "properties", "additionalProperties"),
@@ -187,11 +188,18 @@ class _Places:
             found[id(schema)] = schema, base
             for keyword in _hidden_marks(schema):
                 raise OptionError(f"catalog: {base}: {MARK} is not followed within '{keyword}'")
+            self._check_references(schema, base)
             waiting += _schemas((schema.get(name), base) for name in _CONDITIONS)
             waiting += _schemas((each, base) for name in _BRANCHES for each in schema.get(name) or ())
             if isinstance(schema.get("$ref"), str):
                 waiting.append(self._referred(schema["$ref"], base))
         return list(found.values())
+
+    def _check_references(self, schema: Mapping[str, Any], base: str) -> None:
+        """Raise `OptionError` for a reference that depends on who follows it, where there are marks at all."""
+        for keyword in _DYNAMIC & schema.keys():
+            if any(any(_marked_within(each)) for each in self._documents.contents.values()):
+                raise OptionError(f"catalog: {base}: {MARK} is not followed behind '{keyword}': use $ref")
 
     def _referred(self, reference: str, base: str) -> Schema:
         found = self._documents.resolve(reference, base)

@@ -223,6 +223,14 @@ def test_urns_without_marks_keep_their_data(key: str) -> None:
         ({MARK: True, "properties": {}}, "mark its members"),
         ({"properties": {"a": {"$ref": "#/$defs/none"}}}, "nothing is there"),
         ({"patternProperties": {"^e": TEXT}}, "not followed within 'patternProperties'"),
+        (
+            {"$defs": {"m": TEXT}, "properties": {"e": {"$dynamicRef": "#m"}}},
+            "dynamicRef",
+        ),
+        (
+            {"$defs": {"m": TEXT}, "properties": {"e": {"$recursiveRef": "#"}}},
+            "recursiveRef",
+        ),
         ({"properties": {"a": {"$ref": "https://example.com/a.json"}}}, "cannot be read"),
     ],
 )
