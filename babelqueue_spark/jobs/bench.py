@@ -3,10 +3,9 @@
     babelqueue-spark bench --url redis://localhost:6379/0
     spark-submit jobs/bench.py --url env:ORDERS_URL --queue bench --messages 1000000 --bytes 4000
 
-Publishes envelopes to a queue of its own, or to an empty one that you name where queues have to be made
-first, and reads them as a stream that goes nowhere. The first of the stream's batches pays for what is made
-once, so the others are shown by themselves. What was published is read again, and so leaves the queue; a
-topic of Kafka keeps it.
+It publishes envelopes to a queue of its own, or to an empty one that you name where queues have to be there
+first, and reads them as a stream that goes nowhere. The stream's first batch pays for the start: the others
+are shown by themselves. What was published leaves the queue; a topic of Kafka keeps it.
 """
 
 from __future__ import annotations

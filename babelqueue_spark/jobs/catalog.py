@@ -4,13 +4,13 @@
     babelqueue-spark catalog check --url env:ORDERS_URL --queue orders --registry registry/registry.json
     babelqueue-spark catalog compat registry/registry.json proposed/registry.json
 
-`infer` looks at what is in a queue, without consuming it, and proposes a registry: for each URN a schema
-with types, formats, and what is required because each message has it. `check` looks as `infer` does, and
-exits with 1 where a message has no schema, violates it, or has a property that it does not name. `compat`
-exits with 1 where what was valid under the old schema, or registry, is not under the new one.
+`infer` proposes a registry: for each URN a schema with types, formats, and what each message has as
+required. `check` exits with 1 where a message has no schema, violates it, or has a property that it does
+not name. `compat` exits with 1 where what was valid under the old schema, or registry, is not under the new
+one.
 
-`infer` and `check` look at no more than `--limit` messages of each queue, on all brokers but SQS. `--json`
-writes the findings to a file too. All three run without Spark.
+`infer` and `check` browse at most `--limit` messages of each queue, on all brokers but SQS. `--json` writes
+the findings to a file too. All three run without Spark.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     babelqueue-spark demo
     spark-submit jobs/demo.py --folder /tmp/demo
 
-Fills a SQLite queue with 50,000 envelopes of three URNs and one of every kind of bad message, runs the
-job `drain` on it, publishes some more and runs it again, then checks that every message is somewhere
-exactly once. The folder is created again each time.
+It fills a SQLite queue with 50,000 envelopes of three URNs and one of every kind of bad message, drains it,
+publishes some more and drains again, then checks that every message is somewhere exactly once. The folder is
+created again each time.
 """
 
 from __future__ import annotations

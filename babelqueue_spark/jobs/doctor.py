@@ -9,16 +9,14 @@
 It prints a line for each check: `ok`, `warning` or `failed`, and what to do. It works where packages are
 missing, and runs without Spark unless `--master` is given.
 
-Of this machine it checks Python (also that of Spark's tasks), Java, PySpark with the table formats that go
-with it, and packages. Of a broker it polls the backlog, browses where that takes no message out of the
-queue, and compares clocks where the server tells the time. It consumes nothing, and does not create what
-is missing. Only on Pulsar it creates the subscription, as each read does. With `--probe` it publishes a
-message to a queue of its own, claims and acknowledges it. Where queues have to be there before, or messages
-stay, name an empty one that nobody else uses: `--probe QUEUE`. Pulsar keeps the topic.
+It checks Python, Java, PySpark with its table formats, and packages of this machine; the broker's backlog
+and clock; exclusive creation, durable writes and free space of a journal's storage. With `--master`, a job
+on all executors checks their packages, the broker from there, and whether each sees the journal's
+directory.
 
-Of a journal's storage it checks exclusive creation, the time of a durable write, and free space. It deletes
-its files and directories. With `--master`, a job on all executors checks their Python and packages, the
-broker from there, and whether each of them sees the journal's directory.
+It consumes nothing, and does not create what is missing, except the subscription on Pulsar. `--probe`
+publishes a message to a queue of its own, claims and acknowledges it. Where queues have to be there before,
+or messages stay, name an empty one that nobody else uses: `--probe QUEUE`. Pulsar keeps the topic.
 """
 
 from __future__ import annotations

@@ -6,19 +6,18 @@
         --state s3a://streams/orders
     babelqueue-spark drain --url env:ORDERS_URL --queue orders --output /data/orders --catalog registry.json
 
-It reads what is in the queue when it starts, then stops. Run again, it resumes where it stopped: the
-stream's journal and checkpoint lie in the folder `--state`. A run that was killed is repeated without
-loss, and without repeats in files and tables; dead letters are without repeats on Redis and SQL.
+It reads what is in the queue when it starts, then stops. Run again, it resumes from the folder `--state`. A
+run that was killed is repeated without loss, and without repeats in files and tables; dead letters are
+without repeats on Redis and SQL.
 
-With `--output`, each URN has a folder of files there (Parquet, ORC, JSON), with `_` for what a path
-should not hold, and in it a folder `part=…` a batch. With `--namespace`, each URN has a table of that
-name in a schema of a catalog, in a format that it knows (Delta, Iceberg, Parquet), partitioned by a
-column `part`; a batch that is repeated replaces its part. The columns are job, trace_id, id, queue, lang,
-created_at, attempts, data (typed, or JSON text where no schema is given) and data_json.
+`--output` writes files (Parquet, ORC, JSON): a folder for each URN, with `_` for what a path should not
+hold, and in it a folder `part=…` a batch. `--namespace` writes a table for each URN into a schema of a
+catalog (Delta, Iceberg, Parquet), partitioned by a column `part`. The columns are job, trace_id, id, queue,
+lang, created_at, attempts, data (typed, or JSON text without a schema) and data_json.
 
-With `--catalog`, the SDKs' registry.json or its folder, the types are those of its schemas. Messages that it
-does not know, that violate a schema, or that are invalid go to a folder or table `others` instead of the
-dead-letter queue. A schema that changed widens its table, or ends the job where that is not safe.
+`--catalog`, the SDKs' registry.json or its folder, gives the types. What it does not know, what violates a
+schema, and invalid messages go to a folder or table `others` instead of the dead-letter queue. A schema
+that changed widens its table, or ends the job where that is not safe.
 
 `--metrics` tells Prometheus of its batches, its queues and their dead letters.
 """

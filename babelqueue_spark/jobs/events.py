@@ -8,13 +8,13 @@
     spark-submit jobs/events.py replay /srv/events --url env:ORDERS_URL --route 'urn:babel:orders:*=orders'
 
 With the id of a stream it takes that stream, else all of them. `export` writes a JSON object a line, stream
-by stream, each in its order; `body` is the text of the event's envelope, as it was stored: `jq -r .body`.
-`tail` shows the last events and what is appended, without Spark; `describe` and `create` go without it too.
+by stream, in order; `jq -r .body` gives the envelopes as they were stored. `tail` shows the last events and
+what is appended. `create`, `describe` and `tail` run without Spark.
 
-`replay` publishes events again: with their ids and traces, those of a stream in their order, marked by a
-header by which handlers know a replay. A broker without headers takes them with `--no-bypass`. Run with the
-same `--txn` and options again, a run that was killed publishes what was missing, where the broker is Redis,
-SQL or Kafka: of the events that the store had when it first ran.
+`replay` publishes events with their ids and traces, those of a stream in their order, with a header by
+which handlers know a replay; a broker without headers needs `--no-bypass`. Run again with the same `--txn`
+and options, a run that was killed publishes what was missing of the events that the store had at first,
+where the broker is Redis, SQL or Kafka.
 """
 
 from __future__ import annotations

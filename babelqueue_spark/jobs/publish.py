@@ -5,15 +5,13 @@
     spark-submit jobs/publish.py --url env:ORDERS_URL --queue orders --input /lake/orders --format parquet
     spark-submit jobs/publish.py --url env:ORDERS_URL --queue orders --table lake.shop.orders
 
-A JSON line is an envelope; what it leaves out of `trace_id`, `meta` and `attempts` is filled in, so that
-`{"job": "urn:babel:orders:created", "data": {"order_id": 1}}` is enough. Lines are published in their
-order, some thousand at a time; when that fails, it names the line to resume with (some of the lines after
-it may be on the queue already). The file may be compressed (gz, bz2, zst, lz4), and lie on a disk or wherever
+A JSON line is an envelope; `{"job": "urn:babel:orders:created", "data": {"order_id": 1}}` is enough. Lines
+are published in their order, some thousand at a time. A failure names the line to resume with; some lines
+after it may be on the queue already. The file may be compressed (gz, bz2, zst, lz4), on a disk or wherever
 `pyarrow.fs` reaches (`s3://…`, `gs://…`).
 
-With `--format` (any that Spark reads) or `--table`, rows have the columns of a write: `job` (or `urn`)
-and `data` (JSON text, a struct or a map), and if need be `trace_id`, `queue`, `key`, `headers`, `delay`
-and so on. Their order is not kept.
+With `--format` (any that Spark reads) or `--table`, rows have the columns of a write, such as `job` and
+`data` (JSON text, a struct or a map). Their order is not kept.
 
 What no reader would accept ends the job before it is published, unless `--skip-invalid` passes it over.
 """

@@ -3,13 +3,12 @@
     babelqueue-spark recover --url redis://localhost:6379/0 --queue orders
     babelqueue-spark recover --url env:ORDERS_URL --queue orders,mails
 
-On Redis, a reader of the connector has its claims in keys of its own, which the consumers of the SDKs do
-not know. A streaming query returns lapsed ones by itself. Run this job where only other consumers still
-read the queue, once `visibilityTimeout` is over. Messages go to the tail of their queue, unchanged. Claims
-that have not lapsed stay, and so do those of readers without a visibility timeout. With
-`--option redis.reclaim_idle=600`, messages without a deadline (InitPHP's workers write none) return too: a
-first run notes them, and one 600 s later returns those that are still there. The job runs without Spark.
-On other brokers there is nothing to recover.
+A streaming query returns lapsed claims by itself. Run this job where only other consumers still read the
+queue, once `visibilityTimeout` is over. Messages go to the tail of their queue, unchanged. Claims that have
+not lapsed stay, and so do those of readers without a visibility timeout. With `--option
+redis.reclaim_idle=600`, messages without a deadline (InitPHP's workers write none) return too: a first run
+notes them, and one 600 s later returns those that are still there. It runs without Spark. Other brokers
+have nothing to recover.
 """
 
 from __future__ import annotations

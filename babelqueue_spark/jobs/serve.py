@@ -4,9 +4,9 @@
     babelqueue-spark serve --url env:ORDERS_URL --queue orders --metrics http://127.0.0.1:9464/metrics \\
         --journal /mnt/streams/orders/journal --option catalog=registry.json
 
-It prints the address of the page, with a token in it: nobody sees anything without that token. The page shows
-the backlog of each queue over time, its dead letters by reason, and batch times of the queries whose metrics
-or journals are named. It browses messages, and redrives or drops chosen dead letters after a confirmation.
+It prints the address of the page, with the token that it needs. The page shows the backlog of each queue over
+time, its dead letters by reason, and batch times of the queries whose metrics or journals are named. It
+browses messages, and redrives or drops chosen dead letters after a confirmation.
 
 Data of messages is hidden. With `--option catalog=registry.json` it is shown, with `***` for sensitive fields
 and for messages that the catalog does not know. A message's body is shown where somebody asks for that one.
