@@ -196,7 +196,7 @@ class _Places:
         return list(found.values())
 
     def _check_references(self, schema: Mapping[str, Any], base: str) -> None:
-        """Raise `OptionError` for a reference that depends on who follows it, where there are marks at all."""
+        """Raise `OptionError` for a reference that depends on who follows it, where anything is marked."""
         for keyword in _DYNAMIC & schema.keys():
             if any(any(_marked_within(each)) for each in self._documents.contents.values()):
                 raise OptionError(f"catalog: {base}: {MARK} is not followed behind '{keyword}': use $ref")
