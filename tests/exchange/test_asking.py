@@ -235,8 +235,9 @@ def test_a_request_that_names_what_is_no_queue_is_a_dead_letter(
         {"body": order(queue, urn=PRICE, do="answer"), "headers": [("reply-to", f"{queue}{to}")]}
         for to in (beside, "-replies")
     ]
-    with read_options({"url": url, "queue": queue}).binding() as binding:
+    with read_options({"url": url, "queue": queue}).queue_binding() as binding:
         binding.publish(queue, pa.RecordBatch.from_pylist(requests, OUTGOING))
+        assert binding.backlog(f"{queue}-replies") == 0
     work_off(spark, answering(url, tmp_path), url, queue, tmp_path)
     [letter] = taken(url, f"{queue}.dlq", 1)
     block = json.loads(letter)["dead_letter"]

@@ -46,6 +46,7 @@ class Trial:
             sent = [body_of(queue, number) for number in range(MESSAGES)]
             self.ids[queue] = {number: json.loads(body)["meta"]["id"] for number, body in enumerate(sent)}
             publish(url, queue, sent)
+            assert backlog(url, f"{queue}-replies") == 0  # a reply creates no queue
         self._failures: list[Any] | None = None
 
     def run(self, target: str, armed: Iterable[str]) -> tuple[int, str]:
