@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Self
 
 import pyarrow as pa
@@ -21,10 +22,18 @@ from babelqueue_spark.connector.options import Options
 from babelqueue_spark.connector.publishing import publish_parts
 from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows
 from babelqueue_spark.envelope import strip_dead_letter, validate
-from babelqueue_spark.errors import OptionError
+from babelqueue_spark.errors import (
+    BrokerAuthenticationError,
+    BrokerError,
+    BrokerFullError,
+    BrokerUnreachableError,
+    OptionError,
+    QueuesFailedError,
+)
 from babelqueue_spark.worker.messages import BYPASS_HEADER
 
 _BATCH_BYTES = 64 << 20
+_OF_ALL_QUEUES = (BrokerUnreachableError, BrokerAuthenticationError, BrokerFullError)
 
 
 class Selection(ABC):
@@ -97,17 +106,23 @@ def move(given: Options, plan: Plan) -> Redriven:
         if plan.dry_run and binding.capabilities.browse != "none":
             for deliveries in binding.browse(plan.queue):
                 lines.write_all("browsed", deliveries, plan.queue)
-                _choose(deliveries, plan, binding, given, result)
+                chosen = _choose(deliveries, plan, binding, given, result)
+                result.moves += _within_limit(chosen, plan, result).values()
                 if _is_done(plan, result):
                     break
             return result
+        mover = _Mover(plan, binding, lines, result)
         with Claims(binding, plan.queue, lines) as claims:
             for claim in claims:
                 chosen = _choose(claim.deliveries, plan, binding, given, result)
-                if not plan.dry_run:
-                    _move(claim, chosen, plan, binding, lines)
+                if plan.dry_run:
+                    result.moves += _within_limit(chosen, plan, result).values()
+                else:
+                    mover.move(claim, chosen)
                 if _is_done(plan, result):
                     break
+    if mover.failed:
+        raise QueuesFailedError.of(mover.failed)
     return result
 
 
@@ -196,16 +211,21 @@ def _is_done(plan: Plan, result: Redriven) -> bool:
     return len(result.moves) == plan.limit or plan.selection.is_done()
 
 
+def _within_limit(chosen: Mapping[int, Move], plan: Plan, result: Redriven) -> dict[int, Move]:
+    """Return the first of the chosen rows, as many as may still move."""
+    room = None if plan.limit is None else plan.limit - len(result.moves)
+    return dict(islice(chosen.items(), room))
+
+
 def _choose(
     batch: pa.RecordBatch, plan: Plan, binding: Binding, given: Options, result: Redriven
-) -> dict[int, str]:
-    """Choose the rows that move, up to the limit, each with its target; count the others."""
-    room = len(batch) if plan.limit is None else plan.limit - len(result.moves)
+) -> dict[int, Move]:
+    """Choose the rows that may move; count the others."""
     lists = given.allow_empty_list_data
     rows = to_rows(batch, plan.queue, binding, SCHEMA, allow_list_data=lists)
     selected = plan.selection.rows(batch, rows)
     stripped = validate(strip_dead_letter(rows.column("body")), allow_list_data=lists).to_pylist()
-    chosen: dict[int, str] = {}
+    chosen: dict[int, Move] = {}
     columns = rows.select(["job", "trace_id", "meta", "dead_letter", "delivery"]).to_pylist()
     for row, (refused, envelope) in enumerate(zip(stripped, columns, strict=True)):
         block = envelope["dead_letter"] or {}
@@ -220,9 +240,8 @@ def _choose(
             block.get("failed_at") or envelope["delivery"]["enqueued_at"], binding.duplicate_window(target)
         ):
             result.kept["too fresh"] += 1
-        elif len(chosen) < room:
-            chosen[row] = target
-            result.moves.append(_move_of(envelope, target))
+        else:
+            chosen[row] = _move_of(envelope, target)
     return chosen
 
 
@@ -247,13 +266,46 @@ def _move_of(envelope: dict[str, Any], target: str) -> Move:
     return Move(meta.get("id"), envelope["trace_id"], envelope["job"], block.get("reason"), target)
 
 
-def _move(claim: Claim, chosen: Mapping[int, str], plan: Plan, binding: Binding, lines: MessageLog) -> None:
-    """Publish, then acknowledge, chunk after chunk."""
-    for target in dict.fromkeys(chosen.values()):
-        rows = [row for row, its in chosen.items() if its == target]
-        messages = _outgoing(claim.deliveries.take(pa.array(rows)), plan, binding)
-        for part, _ in publish_parts(binding, target, messages, lines=lines):
-            claim.acknowledge(rows[part.start : part.stop])
+@dataclass
+class _Mover:
+    """Publishes what is chosen, then acknowledges it.
+
+    Attributes:
+        failed: queue → why it took no more.
+    """
+
+    plan: Plan
+    binding: Binding
+    lines: MessageLog
+    result: Redriven
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def move(self, claim: Claim, chosen: Mapping[int, Move]) -> None:
+        """Move rows up to the limit; those that a queue does not take stay, and make room for others."""
+        while part := _within_limit(chosen, self.plan, self.result):
+            for target in dict.fromkeys(move.to for move in part.values()):
+                self._move_to(target, claim, {row: move for row, move in part.items() if move.to == target})
+            chosen = {row: move for row, move in chosen.items() if row not in part}
+
+    def _move_to(self, target: str, claim: Claim, moves: Mapping[int, Move]) -> None:
+        rows = list(moves)
+        messages = _outgoing(claim.deliveries.take(pa.array(rows)), self.plan, self.binding)
+        for part in self._published(target, messages):
+            moved = rows[part.start : part.stop]
+            claim.acknowledge(moved)
+            self.result.moves += [moves[row] for row in moved]
+
+    def _published(self, target: str, messages: pa.RecordBatch) -> Iterator[range]:
+        """Yield the rows of each chunk that the queue took."""
+        try:
+            for part, _ in publish_parts(self.binding, target, messages, lines=self.lines):
+                yield part
+        except _OF_ALL_QUEUES:
+            raise
+        except BrokerError as error:
+            if self.plan.to is not None:
+                raise
+            self.failed[target] = error.text
 
 
 def _outgoing(deliveries: pa.RecordBatch, plan: Plan, binding: Binding) -> pa.RecordBatch:

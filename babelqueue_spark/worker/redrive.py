@@ -46,7 +46,8 @@ def redrive(
     Raises:
         OptionError: the broker keeps no headers for `bypass`, messages would go round in circles, or claims
             would lapse before the end.
-        BrokerError: the broker is out of reach, or a target refuses a message; earlier moves stay.
+        QueuesFailedError: some queues took no more; their letters stay, the others moved.
+        BrokerError: the broker is out of reach or full, or `to` refuses a message; earlier moves stay.
     """
     condition = F.expr(where) if isinstance(where, str) else where
     selection = _All() if condition is None else _Matching(spark, condition)

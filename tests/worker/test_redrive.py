@@ -11,10 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import redis
 
 from babelqueue_spark.bindings import OUTGOING, binding_class
 from babelqueue_spark.connector.options import read_options
-from babelqueue_spark.errors import BrokerError, OptionError
+from babelqueue_spark.errors import BrokerError, OptionError, QueuesFailedError
 from babelqueue_spark.testing import eventually, in_processes
 from babelqueue_spark.worker import redrive
 from tests.brokers import short_claims, url_of
@@ -164,6 +165,23 @@ def test_a_target_that_takes_nothing_stops_only_what_is_for_it(
             redrive(spark, {"url": url}, dlq)
     assert [json.loads(body)["data"]["n"] for body in taken(url, queue, 2)] == [0, 2]
     assert taken(url, dlq, 1) == [bodies[1]]
+
+
+@pytest.mark.parametrize("limit", [None, 2])
+def test_a_queue_that_fails_keeps_its_letters_and_stops_no_others(
+    spark: Any, redis_server: Any, queue: str, limit: int | None
+) -> None:
+    """The first letter names a key of another type; with a limit it takes nobody's place."""
+    url, dlq, key = redis_server.url, f"{queue}.dlq", f"{queue}-text"
+    with redis.Redis.from_url(url) as client:
+        client.set(key, "no list")
+    bodies = [dead(order(queue, n=n), target) for n, target in enumerate([key, queue, queue, key])]
+    publish(url, dlq, bodies)
+    with pytest.raises(QueuesFailedError) as caught:
+        redrive(spark, {"url": url}, dlq, limit=limit)
+    assert list(caught.value.failed) == [key]
+    assert [json.loads(body)["data"]["n"] for body in taken(url, queue, 2)] == [1, 2]
+    assert taken(url, dlq, 2) == [bodies[0], bodies[3]]
 
 
 def test_a_crash_before_the_acknowledge_duplicates_and_ids_tell(spark: Any, url: str, queue: str) -> None:
