@@ -367,8 +367,7 @@ class EventStore:
     def _added_since(self, table: Any, stream: StreamId, seen: Slice) -> pa.Table:
         if seen.stream != stream:
             raise OptionError(f"expected is a slice of {seen.stream}: read one of {stream}")
-        added = pa.Table.from_batches(self._table.added(seen.version + 1, table.version()), SCHEMA)
-        return added.filter(pc.field("stream") == str(stream))
+        return self._table.added_since(table, seen.version, str(stream))
 
 
 def _parsed(stream: StreamId | str) -> StreamId:

@@ -42,8 +42,8 @@ ORDER = [("stream", "ascending"), ("occurred_at", "ascending"), ("event_id", "as
 _LOGIN = re.compile(r"//[^/@\s]*:[^/@\s]*@")
 _UNUSABLE = re.compile(r"[\[\]^|\\]|%[0-9a-fA-F]{2}")
 """The library panics over these in a folder's name, or reads another folder than it writes."""
-_CHANGE = "_change_type"
-_CHANGES = SCHEMA.append(pa.field(_CHANGE, pa.string()))
+_CHANGE, _VERSION = "_change_type", "_commit_version"
+_CHANGES = SCHEMA.append(pa.field(_CHANGE, pa.string())).append(pa.field(_VERSION, pa.uint64()))
 _OF_FILES = {
     "path": "path",
     "size_bytes": "size",
@@ -260,11 +260,14 @@ class EventTable:
     def added(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """Yield what the versions from `first` to `last` added, version by version."""
         with self.explained():
+            table = self.opened()
             for version in range(first, last + 1):
-                changes = pa.table(self.opened().load_cdf(version, version, allow_out_of_range=True))
-                changes = changes.select(_CHANGES.names).cast(_CHANGES)
-                inserts = changes.filter(pc.equal(changes[_CHANGE], "insert"))
-                yield from inserts.select(SCHEMA.names).sort_by(ORDER).to_batches()
+                yield from _inserted(table, version, version).to_batches()
+
+    def added_since(self, table: DeltaTable, version: int, stream: str) -> pa.Table:
+        """Return what was added to a stream since a version, at one read."""
+        with self.explained():
+            return _inserted(table, version + 1, table.version(), f"stream = '{stream}'")
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -307,6 +310,14 @@ class EventTable:
     @property
     def _storage(self) -> dict[str, str]:
         return {name: resolve(value, name) for name, value in self.options.items()}
+
+
+def _inserted(table: DeltaTable, first: int, last: int, wanted: str | None = None) -> pa.Table:
+    """Return what the versions from `first` to `last` added, in their order."""
+    changes = pa.table(table.load_cdf(first, last, predicate=wanted, allow_out_of_range=True))
+    changes = changes.select(_CHANGES.names).cast(_CHANGES)
+    inserts = changes.filter(pc.equal(changes[_CHANGE], "insert"))
+    return inserts.sort_by([(_VERSION, "ascending"), *ORDER]).select(SCHEMA.names)
 
 
 def _commit(table: DeltaTable, files: Iterable[EventFile], properties: CommitProperties) -> None:

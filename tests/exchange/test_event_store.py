@@ -45,6 +45,14 @@ def numbers(store: EventStore, stream: str = STREAM, **asked: Any) -> list[int]:
     return [json.loads(body)["data"]["n"] for body in store.slice(stream, **asked).events["body"].to_pylist()]
 
 
+def counted(method: Callable[..., Any], calls: list[str]) -> Callable[..., Any]:
+    def counting(*given: Any, **named: Any) -> Any:
+        calls.append(method.__name__)
+        return method(*given, **named)
+
+    return counting
+
+
 class TestPutting:
     def test_events_keep_their_order(self, store: EventStore) -> None:
         for first in range(0, 60, 3):
@@ -93,6 +101,20 @@ class TestPutting:
         with ThreadPoolExecutor(4) as writers:
             list(writers.map(put, range(4)))
         assert [numbers(store, f"acme:article:{number}") for number in range(4)] == [[0], [1], [2], [3]]
+
+    @pytest.mark.parametrize("others", [1, 12])
+    def test_commits_to_other_streams_need_no_further_read(
+        self, store: EventStore, monkeypatch: pytest.MonkeyPatch, others: int
+    ) -> None:
+        store.put(STREAM, [{"job": CREATED, "data": {"n": 0}}])
+        page = store.slice(STREAM)
+        for number in range(others):
+            store.put(f"acme:other:{number}", [{"job": CREATED, "data": {"n": number}}])
+        calls: list[str] = []
+        for name in ("create", "load_cdf"):
+            monkeypatch.setattr(DeltaTable, name, counted(getattr(DeltaTable, name), calls))
+        store.put(STREAM, [{"job": CREATED, "data": {"n": 1}}], expected=page)
+        assert calls == ["create", "load_cdf"]
 
     def test_a_stream_that_must_be_empty(self, store: EventStore) -> None:
         store.put(STREAM, [{"job": CREATED, "data": {"n": 0}}])
