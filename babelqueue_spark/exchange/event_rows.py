@@ -17,7 +17,7 @@ from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.envelope import META_TYPE, decode
 from babelqueue_spark.envelope.columns import TIMESTAMP
 from babelqueue_spark.errors import BabelQueueError, OptionError
-from babelqueue_spark.exchange.event_table import SCHEMA, EventTable
+from babelqueue_spark.exchange.event_table import ORDER, SCHEMA, EventTable
 from babelqueue_spark.exchange.given import extra_of, json_of
 from babelqueue_spark.exchange.stream_ids import StreamId
 
@@ -44,7 +44,7 @@ def write_rows(table: EventTable, source: str, batches: Iterator[pa.RecordBatch]
         row += batch.num_rows
     events = pa.concat_tables([SCHEMA.empty_table(), *parts])
     if len(events):
-        file = table.write(events)
+        file = table.write(events.sort_by(ORDER))
         yield pa.RecordBatch.from_pylist([vars(file)], schema=_FILES_ARROW)
 
 

@@ -156,7 +156,8 @@ class EventStore:
                 (keys that the envelope does not set), `id`, `occurred_at` (a datetime with a time zone).
             expected: a slice to which nothing was added since it was read; or the id of the event that was
                 added last, empty where the stream must have none; None where that does not matter. Of several
-                writers that expect the same one succeeds.
+                writers that expect the same one succeeds. A slice is exact. An id is not, once `optimize` or
+                `delete` has rewritten files: then the last one in time counts.
 
         Raises:
             EventConflictError: another event was added, or the stream has one of these ids.
@@ -361,7 +362,8 @@ class EventStore:
         if found != known:
             raise EventConflictError(
                 f"stream {stream} of {self._table.location}: the event that was added last is "
-                f"{found or 'none'}, which was not expected: read it, decide again, and expect that slice"
+                f"{found or 'none'}, which was not expected: read it, decide again, and expect that slice "
+                "(it is exact, an id is not where files were rewritten)"
             )
 
     def _added_since(self, table: Any, stream: StreamId, seen: Slice) -> pa.Table:

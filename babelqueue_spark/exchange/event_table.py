@@ -55,6 +55,8 @@ _OF_FILES = {
     "max.occurred_at": "high",
 }
 _BOUNDED = ("stream", "occurred_at", "event_id", "job")
+_REWRITTEN = "part-"
+"""How the files begin that `optimize` and `delete` write."""
 _PROPERTIES = {"delta.enableChangeDataFeed": "true"}
 """So that what a version added can be read, whatever has been done to its files since."""
 
@@ -117,8 +119,7 @@ class EventTable:
             return DeltaTable(self._url, storage_options=self._storage)
 
     def write(self, events: pa.Table) -> EventFile:
-        """Write a file of events, sorted; no reader sees it before it is committed."""
-        events = events.sort_by(ORDER)
+        """Write a file of events, as they are ordered; no reader sees it before it is committed."""
         path = f"{uuid.uuid4().hex}.parquet"
         buffer = pa.BufferOutputStream()
         pq.write_table(events, buffer, compression="zstd")
@@ -242,15 +243,19 @@ class EventTable:
         return found
 
     def added_last(self, table: DeltaTable, stream: str) -> pa.Table:
-        """Return the events of a stream that its last commit added, in their order."""
+        """Return the events of a stream that its last commit added, in the order in which it was given them.
+
+        Files that were rewritten have no such order: they are one commit, in the order of time.
+        """
         files = files_with(table, stream, (None, None)).sort_by([("added", "descending")])
-        found, moment = SCHEMA.empty_table(), None
+        found, moment, is_given = SCHEMA.empty_table(), None, True
         for path, added in zip(files["path"].to_pylist(), files["added"].to_pylist(), strict=True):
             if len(found) and added != moment:
                 break
             [events] = self.read([path], pc.field("stream") == stream)
+            is_given = not (len(found) or path.startswith(_REWRITTEN))
             found, moment = pa.concat_tables([found, events]), added
-        return found.sort_by(ORDER)
+        return found if is_given else found.sort_by(ORDER)
 
     def streams(self, path: str) -> pa.ChunkedArray:
         """Return the stream of each event in a file."""

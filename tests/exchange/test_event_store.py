@@ -139,6 +139,15 @@ class TestPutting:
         with pytest.raises(OptionError, match="read one of acme:article:2"):
             store.put("acme:article:2", [{"job": CREATED, "data": {}}], expected=page)
 
+    def test_the_event_that_was_added_last_is_not_the_last_in_time(self, store: EventStore) -> None:
+        days = [datetime(2026, 1, day, tzinfo=UTC) for day in (3, 1, 2)]
+        events = [{"job": CREATED, "data": {"n": at.day}, "occurred_at": at} for at in days]
+        first, *_, last = store.put(STREAM, events)
+        with pytest.raises(EventConflictError, match=last):
+            store.put(STREAM, [{"job": CREATED, "data": {"n": 4}}], expected=first)
+        store.put(STREAM, [{"job": CREATED, "data": {"n": 4}}], expected=last)
+        assert numbers(store) == [1, 2, 3, 4]
+
     def test_files_that_were_rewritten_are_no_conflict(self, store: EventStore, tmp_path: Path) -> None:
         for n in range(3):
             [last] = store.put(STREAM, [{"job": CREATED, "data": {"n": n}}])
