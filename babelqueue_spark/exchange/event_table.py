@@ -22,7 +22,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
-from babelqueue_spark.errors import EventStoreError, JournalError, OptionError
+from babelqueue_spark.errors import EventConflictError, EventStoreError, JournalError, OptionError
 from babelqueue_spark.secrets import resolve
 from babelqueue_spark.storage import Store, is_object_store, login_in, open_store
 
@@ -55,6 +55,8 @@ _OF_FILES = {
     "max.occurred_at": "high",
 }
 _BOUNDED = ("stream", "occurred_at", "event_id", "job")
+_GONE = re.compile("not found|Invalid table version")
+"""What the library says of files, or of a log, that were deleted."""
 _REWRITTEN = "part-"
 """How the files begin that `optimize` and `delete` write."""
 _PROPERTIES = {"delta.enableChangeDataFeed": "true"}
@@ -270,9 +272,21 @@ class EventTable:
                 yield from _inserted(table, version, version).to_batches()
 
     def added_since(self, table: DeltaTable, version: int, stream: str) -> pa.Table:
-        """Return what was added to a stream since a version, at one read."""
-        with self.explained():
-            return _inserted(table, version + 1, table.version(), f"stream = '{stream}'")
+        """Return what was added to a stream since a version, at one read.
+
+        Raises:
+            EventConflictError: nobody knows any more, as files of those versions are deleted.
+        """
+        try:
+            with self.explained():
+                return _inserted(table, version + 1, table.version(), f"stream = '{stream}'")
+        except EventStoreError as error:
+            if not _GONE.search(error.text):
+                raise
+            raise EventConflictError(
+                f"event store {self.location}: the slice is of version {version}, and files that were added "
+                "since are deleted (vacuum): read it again, decide again, and expect that slice"
+            ) from None
 
     @contextmanager
     def explained(self) -> Iterator[None]:

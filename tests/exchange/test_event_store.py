@@ -158,6 +158,17 @@ class TestPutting:
         store.put(STREAM, [{"job": CREATED, "data": {"n": 4}}], expected=page)
         assert numbers(store) == [0, 1, 2, 3, 4]
 
+    def test_a_slice_that_is_older_than_a_vacuum(self, store: EventStore, tmp_path: Path) -> None:
+        page = store.slice(STREAM)
+        for n in range(2):
+            store.put("acme:article:2", [{"job": CREATED, "data": {"n": n}}])
+        table = DeltaTable(str(tmp_path / "events"))
+        table.optimize.compact()
+        table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+        with pytest.raises(EventConflictError, match=r"are deleted \(vacuum\): read it again"):
+            store.put(STREAM, [{"job": CREATED, "data": {"n": 0}}], expected=page)
+        store.put(STREAM, [{"job": CREATED, "data": {"n": 0}}], expected=store.slice(STREAM))
+
     def test_an_event_keeps_the_id_time_and_meta_that_are_given(self, store: EventStore) -> None:
         at = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
         given = {"id": "mine", "occurred_at": at, "meta": {"causation_id": "c", "tenant": {"name": "é"}}}
