@@ -23,6 +23,7 @@ from babelqueue_spark.bindings.rabbitmq import RabbitBinding
 from babelqueue_spark.bindings.rabbitmq.buffer import DeliveryBuffer
 from babelqueue_spark.bindings.rabbitmq.claims import Claims
 from babelqueue_spark.bindings.rabbitmq.client import Done, RabbitClient
+from babelqueue_spark.bindings.rabbitmq.frames import fit
 from babelqueue_spark.bindings.rabbitmq.messages import properties
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 from babelqueue_spark.errors import BrokerError, OptionError
@@ -65,6 +66,20 @@ def channel(rabbitmq_server: RabbitServer) -> Iterator[Any]:
 
 
 class TestProperties:
+    @pytest.mark.parametrize("count", [10, 20_000])
+    def test_the_largest_headers_go_until_the_others_fit(self, count: int) -> None:
+        given = {f"é{number}": "x" * (number % 97) for number in range(count)} | {
+            "big": "x" * 131_072,
+            "n": 7,
+        }
+        properties = pika.BasicProperties(headers=given)
+        left_out = fit(properties, 131_072)
+        assert sum(map(len, properties.encode())) <= 131_072
+        assert left_out.isdisjoint(properties.headers)
+        assert "big" in left_out
+        smallest = min(len(given[name]) for name in left_out if name != "n")
+        assert all(len(str(value)) <= smallest + 8 for value in properties.headers.values())
+
     def test_conformance(
         self, conformance: Conformance, rabbit: RabbitBinding, channel: Any, queue: str
     ) -> None:

@@ -41,12 +41,19 @@ def fit(properties: pika.BasicProperties, frame_max: int) -> set[str]:
     most = sum(4 * (len(name) + _length(value)) + _NUMBER for name, value in headers.items())
     if most + _SHORT_STRINGS <= frame_max:
         return left_out
-    room = frame_max - _FRAME.size - _FLAGS - 1
-    while headers and sum(map(len, properties.encode())) > room:
-        largest = max(headers, key=lambda name: len(name.encode()) + _length(headers[name]))
-        left_out.add(largest)
-        headers = properties.headers = {name: headers[name] for name in headers if name != largest}
+    excess = sum(map(len, properties.encode())) - (frame_max - _FRAME.size - _FLAGS - 1)
+    for name in sorted(headers, key=lambda name: _size(name, headers[name]), reverse=True):
+        if excess <= 0:
+            break
+        excess -= _size(name, headers[name])
+        left_out.add(name)
+    properties.headers = {name: value for name, value in headers.items() if name not in left_out}
     return left_out
+
+
+def _size(name: str, value: Any) -> int:
+    """Return the bytes of a header in a frame: of a text exactly, of any other value the least."""
+    return 2 + len(name.encode()) + (4 + len(value.encode()) if isinstance(value, str) else 0)
 
 
 def _length(value: Any) -> int:
