@@ -253,6 +253,10 @@ class BaseBinding(ABC):
         """
         self.check_queue(queue)
 
+    def check_foreign(self, queue: str) -> None:
+        """Raise `OptionError` where a message, not the user, must not name this queue as a target."""
+        self.check_target(queue)
+
     def refused_name(self, queue: str, why: str) -> OptionError:
         """Make the error about a name, which may come from a message."""
         return OptionError(f"{queue[:_SHOWN_NAME]!r} is not the name of a queue of {self.title}: {why}")

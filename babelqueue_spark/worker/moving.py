@@ -20,6 +20,7 @@ from babelqueue_spark.bindings.batches import HEADERS
 from babelqueue_spark.connector.message_log import MessageLog, message_log
 from babelqueue_spark.connector.options import Options
 from babelqueue_spark.connector.publishing import publish_parts
+from babelqueue_spark.connector.rows.dead_letters import is_dead_letter_queue
 from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows
 from babelqueue_spark.envelope import strip_dead_letter, validate
 from babelqueue_spark.errors import (
@@ -234,7 +235,7 @@ def _choose(
             result.kept["not selected"] += 1
         elif refused is not None and not plan.poison:
             result.kept["not acceptable"] += 1
-        elif target == plan.queue or not _is_target(target, binding):
+        elif target == plan.queue or not _is_target(target, plan, binding, given):
             result.kept["no queue"] += 1
         elif _is_fresh(
             block.get("failed_at") or envelope["delivery"]["enqueued_at"], binding.duplicate_window(target)
@@ -245,10 +246,11 @@ def _choose(
     return chosen
 
 
-def _is_target(queue: str, binding: Binding) -> bool:
-    """Tell whether a message can go to a queue of this name."""
+def _is_target(queue: str, plan: Plan, binding: Binding, given: Options) -> bool:
+    """Tell whether a message can go to a queue of this name, and may where the message itself names it."""
+    named_by_user = plan.to or is_dead_letter_queue(plan.queue, queue, given, binding)
     try:
-        binding.check_target(queue)
+        (binding.check_target if named_by_user else binding.check_foreign)(queue)
     except OptionError:
         return False
     return True

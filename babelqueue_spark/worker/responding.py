@@ -50,7 +50,7 @@ class Responder:
         if queue is None or len(queue.encode("utf-8", "replace")) > _LONGEST_QUEUE:
             raise Reject(NO_REPLY_TO, "neither the header 'reply-to' nor meta.reply_to names a queue")
         try:
-            self._binding.check_target(queue)
+            self._binding.check_foreign(queue)
         except OptionError as error:
             raise Reject(NO_REPLY_TO, error.text) from None
         return queue

@@ -720,3 +720,14 @@ class TestOptions:
     def test_half_a_key(self) -> None:
         with pytest.raises(OptionError, match="together"):
             self.parsed("sqs://x", secret_access_key=SECRET)
+
+
+@pytest.mark.parametrize(
+    "name", ["https://sqs.eu-west-1.amazonaws.com/1/orders", "arn:aws:sqs:eu-west-1:1:orders"]
+)
+def test_a_message_may_not_name_a_queue_of_another_account(name: str) -> None:
+    binding = SqsBinding(BindingConfig(url="sqs://eu-west-1"))
+    binding.check_target(name)
+    with pytest.raises(OptionError, match="of this account alone"):
+        binding.check_foreign(name)
+    binding.check_foreign("orders.fifo")

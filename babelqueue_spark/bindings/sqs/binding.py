@@ -19,6 +19,7 @@ from babelqueue_spark.bindings.sqs.client import (
     BATCH,
     OverLimitError,
     SqsClient,
+    is_bare_name,
     is_fifo,
     is_name,
     short_name,
@@ -94,6 +95,11 @@ class SqsBinding(Binding):
                 "it has 1 to 80 letters, digits, hyphens and underscores, with .fifo at the end of a FIFO "
                 "queue's; or give its URL or ARN",
             )
+
+    def check_foreign(self, queue: str) -> None:
+        """Refuse URLs and ARNs, which may be of another account."""
+        if not is_bare_name(queue):
+            raise self.refused_name(queue, "a message may name a queue of this account alone")
 
     def missing(self, queue: str) -> str:
         return f"the queue '{queue}'" if self._sqs.is_missing(queue) else ""

@@ -162,6 +162,11 @@ def short_name(queue: str) -> str:
     return re.split("[/:]", queue)[-1]
 
 
+def is_bare_name(queue: str) -> bool:
+    """Return whether it is the name of a queue of this account and region, not a URL or ARN."""
+    return _NAME.fullmatch(queue) is not None
+
+
 def is_name(queue: str) -> bool:
     """Return whether a queue can have this name, URL or ARN."""
     return any(each.fullmatch(queue) for each in (_NAME, _ARN, _URL))
