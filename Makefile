@@ -75,7 +75,7 @@ docs: setup ## The documentation as a site in build/site
 test-fast: setup ## Tests without Spark and servers
 	$(BIN)/pytest -m 'not spark and not server and not slow' $(PARALLEL)
 
-test: ready ## What a newcomer runs: the product proved small, in ten minutes
+test: ready ## What a newcomer runs: the product proved small
 	@scripts/timed.sh "tests" $(BIN)/pytest -m 'not wide and not nightly' $(PARALLEL)
 	@scripts/timed.sh "smoke on PySpark $(OLDEST_PYSPARK)" $(OLDEST)/bin/python -m pytest $(SMOKE_OF_SPARK)
 

@@ -1,4 +1,4 @@
-"""What `make test` runs of the tests with servers and Spark: the product proved small, in ten minutes.
+"""What `make test` runs of the tests with servers and Spark: the product proved small.
 
 All others are `wide`: other configurations of a promise that one of these proves. `.ci/run` runs them too.
 """
