@@ -152,7 +152,7 @@ def test_a_worker_passes_options_to_its_journal_on_executors(
     }
     work = Worker(given, state=f"s3://{server.bucket}/{queue}")._work("run", 1, None)
     assert SECRET.encode() not in cloudpickle.dumps(work)
-    pickle.loads(cloudpickle.dumps(work)).outbox().begin()
+    pickle.loads(cloudpickle.dumps(work)).decisions().begin()
     assert open_store(f"s3://{server.bucket}/{queue}", config={"endpoint": server.url}).names(
         "run/0000000001"
     )
