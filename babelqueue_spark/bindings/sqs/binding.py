@@ -20,7 +20,6 @@ from babelqueue_spark.bindings.sqs.client import (
     OverLimitError,
     SqsClient,
     is_bare_name,
-    is_bare,
     is_fifo,
     is_name,
     short_name,

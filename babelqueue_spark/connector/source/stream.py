@@ -15,7 +15,6 @@ from pyspark.sql.types import StructType
 from babelqueue_spark.bindings import Binding
 from babelqueue_spark.connector.message_log import message_log
 from babelqueue_spark.connector.options import Options
-from babelqueue_spark.connector.rows.dead_letters import dead_letter_names
 from babelqueue_spark.connector.rows.reading import to_rows
 from babelqueue_spark.connector.source.claiming import deliveries_of
 from babelqueue_spark.connector.source.drain import Drain
