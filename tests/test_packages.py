@@ -87,7 +87,9 @@ def test_a_job_without_pyspark_is_one_line(job: str, tmp_path: Path) -> None:
 
 
 def test_a_worker_without_pandas(tmp_path: Path) -> None:
-    program = "from babelqueue_spark.worker import Worker\nWorker({'url': 'sqlite:////q.db'}, state='/mnt/journal')"
+    program = (
+        "from babelqueue_spark.worker import Worker\nWorker({'url': 'sqlite:////q.db'}, state='/mnt/journal')"
+    )
     done = without(["pandas"], program, tmp_path)
     assert "[BABELQUEUE_PACKAGE_MISSING] a worker needs the Python package 'pandas'" in done.stderr
 
