@@ -733,7 +733,7 @@ class TestBrowse:
     ) -> None:
         ours.publish(queue, outgoing(numbered(1_500)))
         browsing = ours.browse(queue)
-        assert next(browsing).num_rows == 1_000
+        assert 0 < next(browsing).num_rows < 1_500
         browsing.close()
         assert take(other, queue, 1_500).column("redelivered").null_count == 1_500
 
