@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from babelqueue_spark.errors import (
@@ -27,36 +28,10 @@ class Advice(NamedTuple):
     error: type[BrokerError] = BrokerError
 
 
-def denied(text: str) -> Advice:
-    """Return the login was refused."""
-    return Advice(text, BrokerAuthenticationError)
-
-
-def forbidden(text: str) -> Advice:
-    """Return a permission on the queue is missing."""
-    return Advice(text, QueueForbiddenError)
-
-
-def unreachable(text: str) -> Advice:
-    """No connection, no answer in time, or no TLS."""
-    return Advice(text, BrokerUnreachableError)
-
-
-def full(text: str) -> Advice:
-    """No room, no quota, or throttled."""
-    return Advice(text, BrokerFullError)
-
-
-def not_found(text: str) -> Advice:
-    """Return the queue does not exist."""
-    return Advice(text, QueueNotFoundError)
-
-
-def too_large(text: str) -> Advice:
-    """Return the message exceeds a limit."""
-    return Advice(text, MessageTooLargeError)
-
-
-def failed(text: str) -> Advice:
-    """Anything else."""
-    return Advice(text)
+failed = Advice
+denied = partial(Advice, error=BrokerAuthenticationError)
+forbidden = partial(Advice, error=QueueForbiddenError)
+unreachable = partial(Advice, error=BrokerUnreachableError)
+full = partial(Advice, error=BrokerFullError)
+not_found = partial(Advice, error=QueueNotFoundError)
+too_large = partial(Advice, error=MessageTooLargeError)

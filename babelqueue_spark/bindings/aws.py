@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -25,7 +25,7 @@ BUSY = "Throttl|TooManyRequests|SlowDown"
 """What the codes of answers match that are to be repeated later."""
 _CREDENTIALS = ("access_key_id", "secret_access_key", "session_token")
 
-Refusals = Sequence[tuple[str, Advice]]
+Refusals = Mapping[str, Advice]
 """What the code of an answer matches, and what it means."""
 
 
@@ -134,61 +134,48 @@ def _address(values: Mapping[str, Any]) -> str:
     return str(values.get("region", "AWS"))
 
 
-_REFUSALS: Refusals = (
-    (
-        "KMS|Kms",
-        forbidden("its encryption key cannot be used ({code}): allow kms:GenerateDataKey and kms:Decrypt"),
+_REFUSALS: Refusals = {
+    "KMS|Kms": forbidden(
+        "its encryption key cannot be used ({code}): allow kms:GenerateDataKey and kms:Decrypt"
     ),
-    (
-        "AccessDenied|NotAuthorized|AuthorizationError",
-        forbidden("these credentials may not do that: allow {action}"),
+    "AccessDenied|NotAuthorized|AuthorizationError": forbidden(
+        "these credentials may not do that: allow {action}"
     ),
-    (
-        "ExpiredToken|RequestExpired|TimeTooSkewed",
-        denied("the credentials have expired, or this host's clock is wrong: renew them"),
+    "ExpiredToken|RequestExpired|TimeTooSkewed": denied(
+        "the credentials have expired, or this host's clock is wrong: renew them"
     ),
-    (
-        "InvalidClientTokenId|UnrecognizedClient|Signature|InvalidAccessKeyId|MissingAuthentication",
-        denied("it refused the credentials: check access key, secret, token and region"),
+    "InvalidClientTokenId|UnrecognizedClient|Signature|InvalidAccessKeyId|MissingAuthentication": denied(
+        "it refused the credentials: check access key, secret, token and region"
     ),
-)
+}
 
-_FAILURES: tuple[tuple[type[Exception], Advice], ...] = (
-    (
-        exceptions.NoRegionError,
-        failed("no region is configured: write {broker}://REGION, or set {broker}.region"),
+_FAILURES: Mapping[type[Exception], Advice] = {
+    exceptions.NoRegionError: failed(
+        "no region is configured: write {broker}://REGION, or set {broker}.region"
     ),
-    (exceptions.ProfileNotFound, failed("the profile does not exist on this host: check {broker}.profile")),
-    (
-        exceptions.NoCredentialsError,
-        denied(
-            "no credentials were found: set {broker}.access_key_id and {broker}.secret_access_key or "
-            "{broker}.profile, or give driver and executors a role"
-        ),
+    exceptions.ProfileNotFound: failed("the profile does not exist on this host: check {broker}.profile"),
+    exceptions.NoCredentialsError: denied(
+        "no credentials were found: set {broker}.access_key_id and {broker}.secret_access_key or "
+        "{broker}.profile, or give driver and executors a role"
     ),
-    (
-        exceptions.PartialCredentialsError,
-        denied("the credentials are incomplete: check key, secret and profile"),
+    exceptions.PartialCredentialsError: denied(
+        "the credentials are incomplete: check key, secret and profile"
     ),
-    (
-        exceptions.CredentialRetrievalError,
-        denied("the credentials could not be fetched: check {broker}.profile"),
+    exceptions.CredentialRetrievalError: denied(
+        "the credentials could not be fetched: check {broker}.profile"
     ),
-    (exceptions.SSLError, unreachable("TLS failed: check the endpoint and the certificates of this host")),
-    (exceptions.ReadTimeoutError, unreachable("it did not answer in time: raise {broker}.read_timeout")),
-    (
-        exceptions.HTTPClientError,
-        unreachable("it cannot be reached: check region, {broker}.endpoint_url and network"),
+    exceptions.SSLError: unreachable("TLS failed: check the endpoint and the certificates of this host"),
+    exceptions.ReadTimeoutError: unreachable("it did not answer in time: raise {broker}.read_timeout"),
+    exceptions.HTTPClientError: unreachable(
+        "it cannot be reached: check region, {broker}.endpoint_url and network"
     ),
-    (
-        exceptions.ConnectionError,
-        unreachable("it cannot be reached: check region, {broker}.endpoint_url and network"),
+    exceptions.ConnectionError: unreachable(
+        "it cannot be reached: check region, {broker}.endpoint_url and network"
     ),
-    (
-        ResponseParserError,
-        unreachable("what answers there does not speak {title}: check {broker}.endpoint_url"),
+    ResponseParserError: unreachable(
+        "what answers there does not speak {title}: check {broker}.endpoint_url"
     ),
-)
+}
 
 
 class AwsClient:
@@ -199,7 +186,7 @@ class AwsClient:
     title: ClassVar[str]
     noun: ClassVar[str]
     """What errors call a queue."""
-    refusals: ClassVar[Refusals] = ()
+    refusals: ClassVar[Refusals] = {}
     """Those of this service, after those of all."""
 
     def __init__(self, options: AwsOptions) -> None:
@@ -256,21 +243,21 @@ class AwsClient:
     def _refusal(self, error: exceptions.ClientError) -> Advice:
         code = code_of(error)
         action = f"{'sts' if error.operation_name == 'AssumeRole' else self.broker}:{error.operation_name}"
-        for pattern, advice in (*_REFUSALS, *self.refusals):
+        for pattern, advice in {**_REFUSALS, **self.refusals}.items():
             if re.search(pattern, code):
                 return advice._replace(text=advice.text.format(action=action, code=code))
         return failed(reason(error.response.get("Error", {})))
 
     def _failure(self, error: Exception) -> Advice:
         # Not its text, which may hold the endpoint's URL with a password.
-        known = (advice for kind, advice in _FAILURES if isinstance(error, kind))
+        known = (advice for kind, advice in _FAILURES.items() if isinstance(error, kind))
         found = next(known, failed(f"the client failed with {type(error).__name__}"))
         return found._replace(text=found.text.format(broker=self.broker, title=self.title))
 
 
-def throttled(advice: str, codes: str = BUSY) -> tuple[str, Advice]:
-    """Return the refusal of a service that is asked too often, with what to do."""
-    return (codes, full(f"it throttles requests: {advice}"))
+def throttled(advice: str) -> Advice:
+    """Return what the refusal of a service means that is asked too often, with what to do."""
+    return full(f"it throttles requests: {advice}")
 
 
 def code_of(error: exceptions.ClientError) -> str:

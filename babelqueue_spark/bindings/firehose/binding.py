@@ -27,10 +27,10 @@ class FirehoseClient(AwsClient):
     broker = "firehose"
     title = "Firehose"
     noun = "stream"
-    refusals: ClassVar[Refusals] = (
-        ("ResourceNotFound", not_found("it does not exist: create it, or check name, account and region")),
-        throttled("write less at once, or raise its quota", f"{BUSY}|ServiceUnavailable|LimitExceeded"),
-    )
+    refusals: ClassVar[Refusals] = {
+        "ResourceNotFound": not_found("it does not exist: create it, or check name, account and region"),
+        f"{BUSY}|ServiceUnavailable|LimitExceeded": throttled("write less at once, or raise its quota"),
+    }
 
     def named(self, parameters: Mapping[str, Any]) -> str:
         return str(parameters.get("DeliveryStreamName", ""))

@@ -79,18 +79,15 @@ class KinesisClient(AwsClient):
     broker = "kinesis"
     title = "Kinesis"
     noun = "stream"
-    refusals: ClassVar[Refusals] = (
-        (
-            "ResourceNotFound",
-            not_found("it does not exist: create it, or check name, account and region"),
+    refusals: ClassVar[Refusals] = {
+        "ResourceNotFound": not_found("it does not exist: create it, or check name, account and region"),
+        "ExpiredIterator": Advice("its reader was away too long", IteratorExpiredError),
+        "InvalidArgument": Advice("it does not know such a record", UnknownPositionError),
+        "ResourceInUse": Advice("it is being created or changed: wait until it is active", UnderwayError),
+        f"{BUSY}|ThroughputExceeded|LimitExceeded": throttled(
+            "read it by fewer readers, or give it more shards"
         ),
-        ("ExpiredIterator", Advice("its reader was away too long", IteratorExpiredError)),
-        ("InvalidArgument", Advice("it does not know such a record", UnknownPositionError)),
-        ("ResourceInUse", Advice("it is being created or changed: wait until it is active", UnderwayError)),
-        throttled(
-            "read it by fewer readers, or give it more shards", f"{BUSY}|ThroughputExceeded|LimitExceeded"
-        ),
-    )
+    }
 
     def __init__(self, options: KinesisOptions) -> None:
         super().__init__(options)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ssl
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -53,30 +53,24 @@ _CODES = {
     530: denied("the vhost does not exist, or this user may not use it"),
 }
 
-_ADVICE: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Advice], ...] = (
-    (
-        (exceptions.ProbableAuthenticationError, exceptions.AuthenticationError),
-        denied("it refused the login: check user and password"),
+_ADVICE: Mapping[type[BaseException] | tuple[type[BaseException], ...], Advice] = {
+    (exceptions.ProbableAuthenticationError, exceptions.AuthenticationError): denied(
+        "it refused the login: check user and password"
     ),
-    (
-        exceptions.ProbableAccessDeniedError,
-        denied("it refused the vhost: check its name and the user's permissions"),
+    exceptions.ProbableAccessDeniedError: denied(
+        "it refused the vhost: check its name and the user's permissions"
     ),
-    (exceptions.ConnectionBlockedTimeout, full("it takes no messages: its memory or disk alarm is on")),
-    (
-        exceptions.IncompatibleProtocolError,
-        unreachable(
-            "the connection ended before a word of AMQP 0-9-1: check host and port, and what lies in between"
-        ),
+    exceptions.ConnectionBlockedTimeout: full("it takes no messages: its memory or disk alarm is on"),
+    exceptions.IncompatibleProtocolError: unreachable(
+        "the connection ended before a word of AMQP 0-9-1: check host and port, and what lies in between"
     ),
-    (exceptions.AMQPHeartbeatTimeout, unreachable("the connection was lost, for no heartbeat came in time")),
-    (ssl.SSLError, unreachable("TLS failed: check the certificates and rabbitmq.ssl_ca_certs")),
-    (exceptions.StreamLostError, unreachable("the connection was lost")),
-    (
-        exceptions.ShortStringTooLong,
-        failed("the name of a queue, exchange or routing key is longer than 255 bytes"),
+    exceptions.AMQPHeartbeatTimeout: unreachable("the connection was lost, for no heartbeat came in time"),
+    ssl.SSLError: unreachable("TLS failed: check the certificates and rabbitmq.ssl_ca_certs"),
+    exceptions.StreamLostError: unreachable("the connection was lost"),
+    exceptions.ShortStringTooLong: failed(
+        "the name of a queue, exchange or routing key is longer than 255 bytes"
     ),
-)
+}
 # How pika reports a connection that ended during its handshake, before anything was asked of it.
 _ENDED = (
     exceptions.IncompatibleProtocolError,
@@ -291,7 +285,7 @@ def _close(connection: LenientConnection) -> None:
 
 
 def _advice(error: BaseException) -> Advice:
-    for kind, advice in _ADVICE:
+    for kind, advice in _ADVICE.items():
         if any(isinstance(cause, kind) for cause in _causes(error)):
             return advice
     if isinstance(error, (exceptions.ConnectionClosed, exceptions.ChannelClosed)):

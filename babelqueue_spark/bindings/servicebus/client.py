@@ -8,7 +8,7 @@ for little else; pyproject.toml pins the release that it was written for.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -47,38 +47,28 @@ PAGE = 250
 _GROUP = 500
 _DEAD_LETTERS = "/$deadletterqueue"
 
-_ADVICE: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Advice], ...] = (
-    (exceptions.MessagingEntityNotFoundError, not_found("it does not exist: create it, or check its name")),
-    (exceptions.MessagingEntityDisabledError, failed("it is disabled: enable it")),
-    (
-        (exceptions.ServiceBusAuthenticationError, ClientAuthenticationError),
-        denied("it refused the credentials: check key name and key, or what Azure AD is asked with"),
+_ADVICE: Mapping[type[BaseException] | tuple[type[BaseException], ...], Advice] = {
+    exceptions.MessagingEntityNotFoundError: not_found("it does not exist: create it, or check its name"),
+    exceptions.MessagingEntityDisabledError: failed("it is disabled: enable it"),
+    (exceptions.ServiceBusAuthenticationError, ClientAuthenticationError): denied(
+        "it refused the credentials: check key name and key, or what Azure AD is asked with"
     ),
-    (
-        exceptions.ServiceBusAuthorizationError,
-        forbidden("these credentials may not do that: allow Listen to read and Send to write"),
+    exceptions.ServiceBusAuthorizationError: forbidden(
+        "these credentials may not do that: allow Listen to read and Send to write"
     ),
-    (exceptions.ServiceBusQuotaExceededError, full("it is full, or has too many connections: read from it")),
-    (
-        exceptions.ServiceBusServerBusyError,
-        full("it throttles requests: lower numPartitions, or ask for more units"),
+    exceptions.ServiceBusQuotaExceededError: full("it is full, or has too many connections: read from it"),
+    exceptions.ServiceBusServerBusyError: full(
+        "it throttles requests: lower numPartitions, or ask for more units"
     ),
-    (
-        exceptions.MessageSizeExceededError,
-        too_large("a message is larger than the namespace takes: send its address"),
+    exceptions.MessageSizeExceededError: too_large(
+        "a message is larger than the namespace takes: send its address"
     ),
-    (
-        exceptions.OperationTimeoutError,
-        unreachable("it did not answer in time: raise servicebus.try_timeout"),
+    exceptions.OperationTimeoutError: unreachable("it did not answer in time: raise servicebus.try_timeout"),
+    (exceptions.ServiceBusConnectionError, exceptions.ServiceBusCommunicationError): unreachable(
+        "it cannot be reached, or the connection was lost: check namespace, transport and network"
     ),
-    (
-        (exceptions.ServiceBusConnectionError, exceptions.ServiceBusCommunicationError),
-        unreachable(
-            "it cannot be reached, or the connection was lost: check namespace, transport and network"
-        ),
-    ),
-    (ImportError, failed("a package is missing: pip install websocket-client")),
-)
+    ImportError: failed("a package is missing: pip install websocket-client"),
+}
 _LOST = (exceptions.MessageLockLostError, exceptions.SessionLockLostError)
 _FAILURES = (AzureError, AMQPException, OSError, ValueError, ImportError)
 
@@ -323,6 +313,6 @@ def _advice(error: BaseException) -> Advice:
         error = (
             exceptions.ServiceBusAuthenticationError()
         )  # what the client calls it without a custom endpoint
-    known = (advice for kind, advice in _ADVICE if isinstance(error, kind))
+    known = (advice for kind, advice in _ADVICE.items() if isinstance(error, kind))
     shown = f" ({condition})" if condition else ""
     return next(known, failed(f"the client failed with {type(error).__name__}{shown}"))

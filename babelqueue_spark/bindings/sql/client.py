@@ -33,97 +33,60 @@ T = TypeVar("T")
 _REPEAT_AFTER_SECONDS = (0.02, 0.1, 0.5)
 
 # What the database says, and what to do about it.
-_ADVICE = (
-    (
-        "database is locked",
-        failed(
-            "it stayed locked longer than its busy timeout: some program keeps a write transaction open; "
-            "end it, or add ?timeout=<seconds> to the URL"
-        ),
+_ADVICE = {
+    "database is locked": failed(
+        "it stayed locked longer than its busy timeout: some program keeps a write transaction open; "
+        "end it, or add ?timeout=<seconds> to the URL"
     ),
-    (
-        "unable to open database file|readonly database",
-        unreachable(
-            "the file cannot be opened for writing: its directory must exist on this machine, and both must "
-            "be writable for this user"
-        ),
+    "unable to open database file|readonly database": unreachable(
+        "the file cannot be opened for writing: its directory must exist on this machine, and both must "
+        "be writable for this user"
     ),
-    (
-        "file is not a database|malformed",
-        failed("the file is damaged, or is no SQLite database: name another in the URL"),
+    "file is not a database|malformed": failed(
+        "the file is damaged, or is no SQLite database: name another in the URL"
     ),
-    ("database or disk is full|No space left", full("the disk is full: make room on it")),
-    (
-        r"password authentication failed|no password supplied|^\((1045|1698),",
-        denied("it refuses the login: check user and password in the URL"),
+    "database or disk is full|No space left": full("the disk is full: make room on it"),
+    r"password authentication failed|no password supplied|^\((1045|1698),": denied(
+        "it refuses the login: check user and password in the URL"
     ),
-    (
-        r'database ".*" does not exist|^\(1049,',
-        not_found("there is no such database: create it, or name another in the URL"),
+    r'database ".*" does not exist|^\(1049,': not_found(
+        "there is no such database: create it, or name another in the URL"
     ),
-    (
-        r"no pg_hba\.conf entry|^\(1044,",
-        denied("it lets this user into no such database: grant that"),
+    r"no pg_hba\.conf entry|^\(1044,": denied("it lets this user into no such database: grant that"),
+    r"permission denied|must be owner|row-level security|^\((1142|1143),": forbidden(
+        "the user lacks a permission: it needs SELECT, INSERT, UPDATE and DELETE on the tables (on "
+        "PostgreSQL USAGE on their sequences too), and CREATE while tables are missing"
     ),
-    (
-        r"permission denied|must be owner|row-level security|^\((1142|1143),",
-        forbidden(
-            "the user lacks a permission: it needs SELECT, INSERT, UPDATE and DELETE on the tables (on "
-            "PostgreSQL USAGE on their sequences too), and CREATE while tables are missing"
-        ),
+    r"too many clients|connection slots|^\((1040|1203|1226),": full(
+        "it has no connection left: each reader and writer takes one; raise its limit, or lower numPartitions"
     ),
-    (
-        r"too many clients|connection slots|^\((1040|1203|1226),",
-        full(
-            "it has no connection left: each reader and writer takes one; raise its limit, or lower "
-            "numPartitions"
-        ),
+    r"certificate (verify failed|file)|valid client certificate|private key file|support SSL"
+    r"|\[(SSL|X509): |^\(2026,|^\[Errno 2\] ": unreachable(
+        "TLS failed: check the files that the URL's query names, and that the server speaks TLS"
     ),
-    (
-        r"certificate (verify failed|file)|valid client certificate|private key file|support SSL"
-        r"|\[(SSL|X509): |^\(2026,|^\[Errno 2\] ",
-        unreachable("TLS failed: check the files that the URL's query names, and that the server speaks TLS"),
+    SILENT: unreachable(
+        "it did not answer in time: check host, port and the network in between, or raise read_timeout "
+        "in the URL's query"
     ),
-    (
-        SILENT,
-        unreachable(
-            "it did not answer in time: check host, port and the network in between, or raise read_timeout "
-            "in the URL's query"
-        ),
+    r"Connection refused|resolve host|not known|No route|^\((2002|2003|2005),": unreachable(
+        "it cannot be reached: check host and port in the URL, that it runs, and the network in between"
     ),
-    (
-        r"Connection refused|resolve host|not known|No route|^\((2002|2003|2005),",
-        unreachable(
-            "it cannot be reached: check host and port in the URL, that it runs, and the network in between"
-        ),
+    LOST: unreachable("the connection was lost: a repeated task opens another one"),
+    r"^\(1153,": too_large(
+        "a message is larger than the server's max_allowed_packet: raise that on the server"
     ),
-    (
-        LOST,
-        unreachable("the connection was lost: a repeated task opens another one"),
+    r"Data too long for column 'payload'": too_large(
+        "a body is too long for the column 'payload' (InitPHP's TEXT takes 64 KiB); nothing was "
+        "published: ALTER TABLE ... MODIFY payload LONGTEXT NOT NULL suits InitPHP as well"
     ),
-    (
-        r"^\(1153,",
-        too_large("a message is larger than the server's max_allowed_packet: raise that on the server"),
+    r"Data too long for column 'queue'|value too long for type character varying": failed(
+        "the name of the queue is too long: the tables take 255 characters"
     ),
-    (
-        r"Data too long for column 'payload'",
-        too_large(
-            "a body is too long for the column 'payload' (InitPHP's TEXT takes 64 KiB); nothing was "
-            "published: ALTER TABLE ... MODIFY payload LONGTEXT NOT NULL suits InitPHP as well"
-        ),
+    r"Deadlock found|deadlock detected|Lock wait timeout|lock timeout|could not serialize": failed(
+        f"others held the same rows or tables at each of {len(_REPEAT_AFTER_SECONDS) + 1} tries, for "
+        f"up to {LOCK_SECONDS} s each: look for a transaction that somebody left open"
     ),
-    (
-        r"Data too long for column 'queue'|value too long for type character varying",
-        failed("the name of the queue is too long: the tables take 255 characters"),
-    ),
-    (
-        r"Deadlock found|deadlock detected|Lock wait timeout|lock timeout|could not serialize",
-        failed(
-            f"others held the same rows or tables at each of {len(_REPEAT_AFTER_SECONDS) + 1} tries, for "
-            f"up to {LOCK_SECONDS} s each: look for a transaction that somebody left open"
-        ),
-    ),
-)
+}
 
 
 class SqlClient:
@@ -291,7 +254,7 @@ class SqlClient:
 
     def _advice(self, error: Exception) -> Advice:
         said = str(error.orig if isinstance(error, DBAPIError) else error)
-        for pattern, advice in _ADVICE:
+        for pattern, advice in _ADVICE.items():
             if re.search(pattern, said):
                 return advice
         line = next(iter(said.splitlines()), type(error).__name__)

@@ -34,21 +34,17 @@ class OverLimitError(BrokerFullError):
     """As many messages are in flight as the queue allows."""
 
 
-_REFUSALS: Refusals = (
-    (_MISSING.pattern, not_found("it does not exist: create it, or check name, account and region")),
-    (
-        "QueueDeletedRecently",
-        not_found("it was deleted less than a minute ago: wait before it is created again"),
+_REFUSALS: Refusals = {
+    _MISSING.pattern: not_found("it does not exist: create it, or check name, account and region"),
+    "QueueDeletedRecently": not_found(
+        "it was deleted less than a minute ago: wait before it is created again"
     ),
-    (
-        "OverLimit",
-        Advice(
-            "too many messages are in flight: acknowledge some, or lower maxMessagesPerTrigger",
-            OverLimitError,
-        ),
+    "OverLimit": Advice(
+        "too many messages are in flight: acknowledge some, or lower maxMessagesPerTrigger",
+        OverLimitError,
     ),
-    throttled("lower numPartitions or sqs.concurrency"),
-)
+    BUSY: throttled("lower numPartitions or sqs.concurrency"),
+}
 
 
 class SqsClient(AwsClient):
