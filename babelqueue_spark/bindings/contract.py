@@ -58,12 +58,12 @@ class Capabilities:
     """
 
     publish_batch: int
-    publish_once: bool
     max_delay: int | None
     browse: Browse
     ordered: bool
     visibility_timeout: float | None = None
     claim_batch: int = 0
+    publish_once: bool = False
     durable_receipts: bool = False
     connection_claims: bool = False
     keys: bool = False

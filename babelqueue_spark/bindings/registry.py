@@ -34,41 +34,24 @@ class Registration:
     clients: tuple[str, ...]
 
 
+def _ours(broker: str, name: str, schemes: tuple[str, ...], *clients: str) -> Registration:
+    """Return the registration of a class of this package, whose extra is called as the broker."""
+    return Registration(f"babelqueue_spark.bindings.{broker}:{name}", broker, schemes, clients)
+
+
 BINDINGS: dict[str, Registration] = {
-    "sql": Registration(
-        "babelqueue_spark.bindings.sql:SqlBinding",
-        "sql",
-        ("sqlite", "postgresql", "mysql", "mariadb"),
-        ("sqlalchemy",),
+    "sql": _ours("sql", "SqlBinding", ("sqlite", "postgresql", "mysql", "mariadb"), "sqlalchemy"),
+    "redis": _ours("redis", "RedisBinding", ("redis", "rediss"), "redis"),
+    "rabbitmq": _ours("rabbitmq", "RabbitBinding", ("amqp", "amqps"), "pika"),
+    "sqs": _ours("sqs", "SqsBinding", ("sqs",), "boto3", "botocore"),
+    "pulsar": _ours("pulsar", "PulsarBinding", ("pulsar",), "pulsar"),
+    "kafka": _ours("kafka", "KafkaBinding", ("kafka",), "confluent_kafka"),
+    "kinesis": _ours("kinesis", "KinesisBinding", ("kinesis",), "boto3", "botocore"),
+    "firehose": _ours("firehose", "FirehoseBinding", ("firehose",), "boto3", "botocore"),
+    "servicebus": _ours(
+        "servicebus", "ServiceBusBinding", ("sb", "servicebus", "azureservicebus", "endpoint=sb"), "azure"
     ),
-    "redis": Registration(
-        "babelqueue_spark.bindings.redis:RedisBinding", "redis", ("redis", "rediss"), ("redis",)
-    ),
-    "rabbitmq": Registration(
-        "babelqueue_spark.bindings.rabbitmq:RabbitBinding", "rabbitmq", ("amqp", "amqps"), ("pika",)
-    ),
-    "sqs": Registration("babelqueue_spark.bindings.sqs:SqsBinding", "sqs", ("sqs",), ("boto3", "botocore")),
-    "pulsar": Registration(
-        "babelqueue_spark.bindings.pulsar:PulsarBinding", "pulsar", ("pulsar",), ("pulsar",)
-    ),
-    "kafka": Registration(
-        "babelqueue_spark.bindings.kafka:KafkaBinding", "kafka", ("kafka",), ("confluent_kafka",)
-    ),
-    "kinesis": Registration(
-        "babelqueue_spark.bindings.kinesis:KinesisBinding", "kinesis", ("kinesis",), ("boto3", "botocore")
-    ),
-    "firehose": Registration(
-        "babelqueue_spark.bindings.firehose:FirehoseBinding", "firehose", ("firehose",), ("boto3", "botocore")
-    ),
-    "servicebus": Registration(
-        "babelqueue_spark.bindings.servicebus:ServiceBusBinding",
-        "servicebus",
-        ("sb", "servicebus", "azureservicebus", "endpoint=sb"),
-        ("azure",),
-    ),
-    "artemis": Registration(
-        "babelqueue_spark.bindings.artemis:ArtemisBinding", "artemis", ("artemis",), ("proton",)
-    ),
+    "artemis": _ours("artemis", "ArtemisBinding", ("artemis",), "proton"),
 }
 """Broker → its registration: ours, and those that `register` added."""
 

@@ -41,9 +41,7 @@ class FirehoseBinding(BaseBinding):
 
     name = "firehose"
     title = "Firehose"
-    capabilities = Capabilities(
-        publish_batch=10_000, publish_once=False, max_delay=0, browse="none", ordered=False
-    )
+    capabilities = Capabilities(publish_batch=10_000, max_delay=0, browse="none", ordered=False)
 
     def __init__(self, config: BindingConfig) -> None:
         super().__init__(config)

@@ -41,7 +41,6 @@ class KinesisBinding(LogBinding):
     counts_messages = False
     capabilities = Capabilities(
         publish_batch=10_000,
-        publish_once=False,
         max_delay=0,
         browse="exact",
         ordered=True,

@@ -73,7 +73,6 @@ class ServiceBusBinding(Binding):
         claim_batch=20_000,
         publish_batch=5_000,
         durable_receipts=True,
-        publish_once=False,
         max_delay=None,
         browse="exact",
         ordered=True,
