@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from babelqueue_spark.bindings.aws import AwsClient, reason
+from babelqueue_spark.bindings.batches import chunks
 from babelqueue_spark.errors import BrokerFullError, MessageTooLargeError
 
 MOST = 500
@@ -53,8 +55,8 @@ def send(
     So the records of a key stay in order, though a service may refuse any record of a request.
     """
     for wave in _waves(records):
-        for batch in _batches(wave, max_bytes):
-            _send_batch(client, queue, batch, put)
+        for batch in chunks(wave, attrgetter("size"), MOST, max_bytes):
+            _send_batch(client, queue, [record.entry for record in batch], put)
 
 
 def _send_batch(
@@ -99,17 +101,3 @@ def _waves(records: Iterable[Record]) -> Iterator[list[Record]]:
             sent[record.key] += 1
         waves[wave].append(record)
     return (waves[wave] for wave in sorted(waves))
-
-
-def _batches(records: Iterable[Record], max_bytes: int) -> Iterator[list[Mapping[str, Any]]]:
-    """Yield the entries in order, as many at once as a request can hold."""
-    batch: list[Mapping[str, Any]] = []
-    size = 0
-    for record in records:
-        if batch and (len(batch) == MOST or size + record.size > max_bytes):
-            yield batch
-            batch, size = [], 0
-        batch.append(record.entry)
-        size += record.size
-    if batch:
-        yield batch

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.envelope import ENVELOPE_SCHEMA, decode
 from babelqueue_spark.envelope.columns import INT32, TIMESTAMP, timestamps, within
+
+T = TypeVar("T")
 
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")
 HEADERS = pa.map_(pa.string(), pa.string())
@@ -54,11 +56,6 @@ ENVELOPE_COLUMN = pa.field(
     "envelope", pa.struct([ENVELOPE_SCHEMA.field(name) for name in ("job", "trace_id", "meta", "attempts")])
 )
 """What stands in each body, for bindings that show it beside the body; `envelopes_of` gives it anyway."""
-
-
-def empty_deliveries() -> pa.RecordBatch:
-    """Return a `DELIVERIES` batch without rows."""
-    return deliveries(0)
 
 
 def deliveries(
@@ -130,6 +127,21 @@ def fitting(sizes: Iterable[int], max_bytes: int, *, least: int = 1) -> int:
             break
         kept += 1
     return kept
+
+
+def chunks(items: Iterable[T], size_of: Callable[[T], int], most: int, max_bytes: int) -> Iterator[list[T]]:
+    """Yield items in order, as many at once as keep to both bounds; one at least."""
+    chunk: list[T] = []
+    size = 0
+    for item in items:
+        own = size_of(item)
+        if chunk and (len(chunk) == most or size + own > max_bytes):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(item)
+        size += own
+    if chunk:
+        yield chunk
 
 
 def counted_attempts(sent: pa.Int32Array, counts: pa.Int32Array) -> pa.Int32Array:

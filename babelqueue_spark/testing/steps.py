@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from babelqueue_spark.bindings import OUTGOING, Binding, BindingConfig
-from babelqueue_spark.bindings.batches import empty_deliveries
+from babelqueue_spark.bindings.batches import deliveries
 
 ENVELOPE = (
     b'{"job":"urn:babel:orders:created","trace_id":"5f0c1c0e-1d6b-4d52-9d4b-0b8a0c7f6d11","data":{"order_id":1},'
@@ -117,7 +117,7 @@ def assert_safe(error: Exception) -> None:
 
 def joined(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
     """Join batches, or none, to one."""
-    return pa.concat_batches([empty_deliveries(), *batches])
+    return pa.concat_batches([deliveries(0), *batches])
 
 
 def through_ipc(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -17,7 +17,7 @@ from babelqueue_spark.bindings.artemis.connection import SIGN_SECONDS, Connectio
 from babelqueue_spark.bindings.artemis.messages import Found, encoded, numbers, received
 from babelqueue_spark.bindings.artemis.options import ArtemisOptions
 from babelqueue_spark.bindings.artemis.wire import AmqpError
-from babelqueue_spark.bindings.batches import counted_attempts, empty_deliveries, fitting, names_by_content
+from babelqueue_spark.bindings.batches import counted_attempts, deliveries, fitting, names_by_content
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities
 from babelqueue_spark.errors import BrokerError
 
@@ -41,9 +41,7 @@ class ArtemisBinding(Binding):
     capabilities = Capabilities(
         claim_batch=20_000,
         publish_batch=20_000,
-        durable_receipts=False,
         connection_claims=True,
-        publish_once=False,
         max_delay=None,
         browse="exact",
         ordered=True,
@@ -87,7 +85,7 @@ class ArtemisBinding(Binding):
                     connection.leave(self._links.pop(queue))
                 raise
             self._leave_if_settled(queue, connection)
-        return received(taken, link.name) if taken else empty_deliveries()
+        return received(taken, link.name) if taken else deliveries(0)
 
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
         """Return true where the link of the claim is still open, and the broker knows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ import pulsar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelqueue_spark.bindings.batches import counted_attempts, empty_deliveries
+from babelqueue_spark.bindings.batches import chunks, counted_attempts, deliveries
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities
 from babelqueue_spark.bindings.headers import whole_numbers
 from babelqueue_spark.bindings.pulsar.claims import Claims
@@ -79,7 +79,6 @@ class PulsarBinding(Binding):
         publish_batch=10_000,
         durable_receipts=True,
         connection_claims=True,
-        publish_once=False,
         max_delay=None,
         browse="exact",
         ordered=False,
@@ -155,7 +154,7 @@ class PulsarBinding(Binding):
             self._close(queue)
             raise
         self._close_if_settled(queue)
-        return claimed(units, consumer.holder) if units else empty_deliveries()
+        return claimed(units, consumer.holder) if units else deliveries(0)
 
     @_collector_at_rest()
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
@@ -224,8 +223,9 @@ class PulsarBinding(Binding):
             return
         for cursor in self._pulsar.cursors(queue):
             unread = self._pulsar.read(queue, cursor, _PREFETCH)
-            shown = (message for message in unread if due(message) and not self._holds(queue, message))
-            yield from (claimed(units, None) for units in _batches(shown))
+            shown = (_unit(message) for message in unread if due(message) and not self._holds(queue, message))
+            for units in chunks(shown, Unit.size, _BROWSE_MESSAGES, _BROWSE_BYTES):
+                yield claimed(units, None)
 
     def close(self) -> None:
         """Close the connection; what is claimed goes back."""
@@ -325,16 +325,7 @@ class PulsarBinding(Binding):
             self._watches.pop(queue).close()
 
 
-def _batches(messages: Iterable[pulsar.Message]) -> Iterator[list[Unit]]:
-    """So many at a time as a browse shows."""
-    units: list[Unit] = []
-    size = 0
-    for message in messages:
-        held = Held.of(message.message_id().batch_index(), message)
-        units.append(Unit.of(entry_of(message), message, [held]))
-        size += len(held.body)
-        if len(units) == _BROWSE_MESSAGES or size >= _BROWSE_BYTES:
-            yield units
-            units, size = [], 0
-    if units:
-        yield units
+def _unit(message: pulsar.Message) -> Unit:
+    """Return a message that was read by itself."""
+    held = Held.of(message.message_id().batch_index(), message)
+    return Unit.of(entry_of(message), message, [held])

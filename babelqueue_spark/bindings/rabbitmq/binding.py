@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pika.channel import Channel
 
-from babelqueue_spark.bindings.batches import empty_deliveries, fitting, names_by_content
+from babelqueue_spark.bindings.batches import deliveries, fitting, names_by_content
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities
 from babelqueue_spark.bindings.headers import whole_numbers
 from babelqueue_spark.bindings.rabbitmq.buffer import DeliveryBuffer
@@ -39,9 +39,7 @@ class RabbitBinding(Binding):
     capabilities = Capabilities(
         claim_batch=50_000,
         publish_batch=20_000,
-        durable_receipts=False,
         connection_claims=True,
-        publish_once=False,
         max_delay=LONGEST_DELAY,
         browse="intrusive",
         ordered=True,
@@ -91,7 +89,7 @@ class RabbitBinding(Binding):
                 self._average = size / count
             if not full or surplus or time.monotonic() > until:
                 break
-        return pa.concat_batches(claimed) if claimed else empty_deliveries()
+        return pa.concat_batches(claimed) if claimed else deliveries(0)
 
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
         """Return true where the channel of the claim is still open; a whole claim goes in one frame."""

@@ -10,7 +10,7 @@ import pika
 import pyarrow as pa
 from pika.channel import Channel
 
-from babelqueue_spark.bindings.batches import empty_deliveries
+from babelqueue_spark.bindings.batches import deliveries
 from babelqueue_spark.bindings.rabbitmq.claims import Claims
 from babelqueue_spark.bindings.rabbitmq.messages import Message, message, received
 
@@ -72,7 +72,7 @@ class DeliveryBuffer:
     def deliveries(self, count: int) -> pa.RecordBatch:
         """Return the first `count` of the messages."""
         self._convert()
-        return pa.concat_batches([empty_deliveries(), *self._batches]).slice(0, count)
+        return pa.concat_batches([deliveries(0), *self._batches]).slice(0, count)
 
     def _complete(self) -> bool:
         return self._enough() or self.cancelled

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelqueue_spark.bindings.batches import empty_deliveries, envelopes_of, fitting, total_bytes
+from babelqueue_spark.bindings.batches import deliveries, envelopes_of, fitting, total_bytes
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
 from babelqueue_spark.bindings.redis import prefixes
 from babelqueue_spark.bindings.redis.client import RedisClient
@@ -74,7 +74,7 @@ class RedisBinding(Binding):
             max_bytes -= total_bytes(batch)
             if batch.num_rows < asked:
                 break
-        return pa.concat_batches(batches) if batches else empty_deliveries()
+        return pa.concat_batches(batches) if batches else deliveries(0)
 
     def _claim(self, queue: str, messages: int, max_bytes: int, least: int) -> pa.RecordBatch:
         """Claim by one script, without what it took beyond the bytes."""

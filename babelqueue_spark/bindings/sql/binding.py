@@ -32,7 +32,6 @@ from sqlalchemy.exc import IntegrityError
 
 from babelqueue_spark.bindings.batches import (
     deliveries,
-    empty_deliveries,
     envelopes_of,
     fitting,
     milliseconds,
@@ -301,7 +300,7 @@ class SqlBinding(Binding):
                 connection, self._lapsed(seconds), self._client.dialect
             )
             if following is None:
-                return empty_deliveries()
+                return deliveries(0)
             which, new = following
             ready = (*ready, which)
             values |= new

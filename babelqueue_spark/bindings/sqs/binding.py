@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from threading import Condition
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelqueue_spark.bindings.batches import counted_attempts, fitting
+from babelqueue_spark.bindings.batches import chunks, counted_attempts, fitting
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
 from babelqueue_spark.bindings.sqs.client import (
     BATCH,
@@ -28,7 +29,6 @@ from babelqueue_spark.bindings.sqs.messages import (
     RequestEntry,
     Target,
     UnsendableError,
-    batches,
     body,
     claim_of,
     entries,
@@ -62,7 +62,6 @@ class SqsBinding(Binding):
         claim_batch=2_000,
         publish_batch=2_000,
         durable_receipts=True,
-        publish_once=False,
         max_delay=900_000,
         browse="none",
         ordered=False,
@@ -177,7 +176,7 @@ class SqsBinding(Binding):
         url = self._sqs.url(queue)
 
         def send(lane: Sequence[RequestEntry]) -> None:
-            for batch in batches(lane, BATCH, options.max_message_bytes):
+            for batch in chunks(lane, attrgetter("size"), BATCH, options.max_message_bytes):
                 self._send(url, batch)
 
         self._sqs.each(send, _lanes(made, options.concurrency, by_group=target.fifo))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,20 +129,6 @@ def projections(envelopes: pa.RecordBatch) -> Iterator[Sequence[_Attribute]]:
     ]
     for values in zip(*(column.to_pylist() for column in columns), strict=True):
         yield [(*name, value) for name, value in zip(names, values, strict=True)]
-
-
-def batches(entries: Iterable[RequestEntry], most: int, max_bytes: int) -> Iterator[list[RequestEntry]]:
-    """Yield the entries in order, as many at once as a request can hold."""
-    batch: list[RequestEntry] = []
-    size = 0
-    for entry in entries:
-        if batch and (len(batch) == most or size + entry.size > max_bytes):
-            yield batch
-            batch, size = [], 0
-        batch.append(entry)
-        size += entry.size
-    if batch:
-        yield batch
 
 
 def received(messages: Sequence[Mapping[str, Any]], lapses_at: Sequence[float]) -> pa.RecordBatch:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from babelqueue_spark.bindings import Binding, BindingConfig, Capabilities
-from babelqueue_spark.bindings.batches import deliveries, empty_deliveries
+from babelqueue_spark.bindings.batches import deliveries
 from babelqueue_spark.bindings.options import OptionTable
 from babelqueue_spark.errors import BrokerUnreachableError
 
@@ -142,7 +142,7 @@ def _held(deliveries: pa.RecordBatch) -> Iterable[Path]:
 
 def _batch(paths: Sequence[Path], *, receipts: bool) -> pa.RecordBatch:
     if not paths:
-        return empty_deliveries()
+        return deliveries(0)
     return deliveries(
         len(paths),
         body=[path.read_bytes() for path in paths],
