@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 from urllib.parse import parse_qs, urlsplit
 
 from botocore import exceptions
@@ -18,7 +18,8 @@ from botocore.parsers import ResponseParserError
 from botocore.session import Session
 
 from babelqueue_spark.bindings.advice import Advice, denied, failed, forbidden, full, unreachable
-from babelqueue_spark.bindings.options import Parsers, duration, takes, whole
+from babelqueue_spark.bindings.contract import BindingConfig
+from babelqueue_spark.bindings.options import OptionTable, Parsers, duration, takes, whole
 from babelqueue_spark.errors import BrokerError, OptionError
 
 BUSY = "Throttl|TooManyRequests|SlowDown"
@@ -37,7 +38,7 @@ def _endpoint(text: str) -> str:
     return text
 
 
-OWN: Parsers = {
+_OWN: Parsers = {
     "region": str,
     "endpoint_url": _endpoint,
     "profile": str,
@@ -53,7 +54,7 @@ OWN: Parsers = {
 }
 """Options of a session, which each binding of AWS takes."""
 
-OF_BOTO3 = {
+_OF_BOTO3 = {
     "region_name": "region",
     "profile_name": "profile",
     **{f"aws_{name}": name for name in _CREDENTIALS},
@@ -63,22 +64,19 @@ OF_BOTO3 = {
 
 @dataclass(frozen=True, kw_only=True)
 class AwsOptions:
-    """What a binding needs for a session and its client.
+    """What a binding needs for a session and its client: the options of `_OWN`, and what follows from them.
 
     Attributes:
-        region: the AWS region; None = as the usual chain says.
-        endpoint_url: what answers in place of AWS.
         address: the endpoint's `host:port` or the region, as shown in errors.
-        profile: a profile of the shared AWS configuration.
         credentials: access key, secret and token, by the names that boto3 gives them.
-        role_arn: a role to assume with those credentials.
-        role_session_name: how that session is called in CloudTrail.
-        external_id: what the role's trust policy may ask for.
         concurrency: requests in flight.
-        max_attempts: how often a request is sent before its failure counts.
-        connect_timeout: seconds.
-        read_timeout: seconds.
     """
+
+    broker: ClassVar[str]
+    """The service as boto3 names it; precedes the options."""
+    title: ClassVar[str]
+    own: ClassVar[Parsers] = {}
+    """Options of this service alone."""
 
     region: str | None = None
     endpoint_url: str | None = field(default=None, repr=False)
@@ -99,17 +97,29 @@ class AwsOptions:
         tries = self.max_attempts * max(self.connect_timeout, self.read_timeout)
         return tries + (1 << self.max_attempts - 1) - 1
 
+    @classmethod
+    def parse(cls, config: BindingConfig) -> Self:
+        """Read a configuration; `OptionError` for what is unknown or cannot be used."""
+        return cls(**cls._session(cls._given(config)))
 
-def of_session(broker: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a binding's parsed options as fields of its `AwsOptions`; `OptionError` for half a login."""
-    credentials = {f"aws_{name}": given[name] for name in _CREDENTIALS if name in given}
-    if ("aws_access_key_id" in credentials) != ("aws_secret_access_key" in credentials):
-        raise OptionError(f"{broker}.access_key_id and {broker}.secret_access_key are needed together")
-    others = {name: value for name, value in given.items() if name not in _CREDENTIALS}
-    return {"address": _address(given), "credentials": credentials, **others}
+    @classmethod
+    def _given(cls, config: BindingConfig) -> dict[str, Any]:
+        table = OptionTable(broker=cls.broker, own={**_OWN, **cls.own}, of_client=_OF_BOTO3)
+        return table.parse(config, _of_url(cls.broker, cls.title, config.url))
+
+    @classmethod
+    def _session(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return parsed options as fields; `OptionError` for half a login."""
+        credentials = {f"aws_{name}": given[name] for name in _CREDENTIALS if name in given}
+        if ("aws_access_key_id" in credentials) != ("aws_secret_access_key" in credentials):
+            raise OptionError(
+                f"{cls.broker}.access_key_id and {cls.broker}.secret_access_key are needed together"
+            )
+        others = {name: value for name, value in given.items() if name not in _CREDENTIALS}
+        return {"address": _address(given), "credentials": credentials, **others}
 
 
-def of_url(broker: str, title: str, url: str) -> dict[str, str]:
+def _of_url(broker: str, title: str, url: str) -> dict[str, str]:
     """Return the options that stand in a connection string; `OptionError` if it cannot be read."""
     try:
         parts = urlsplit(url)
@@ -181,9 +191,6 @@ _FAILURES: Mapping[type[Exception], Advice] = {
 class AwsClient:
     """A botocore client, made at the first request in the process that needs it."""
 
-    broker: ClassVar[str]
-    """The service as boto3 names it; precedes the options."""
-    title: ClassVar[str]
     noun: ClassVar[str]
     """What errors call a queue."""
     refusals: ClassVar[Refusals] = {}
@@ -206,7 +213,7 @@ class AwsClient:
     def error(self, text: str, queue: str = "", kind: type[BrokerError] = BrokerError) -> BrokerError:
         """Return an error that names the broker and the queue."""
         named = f"{self.noun} '{queue}': " if queue else ""
-        return kind(f"{self.title} at {self._address}: {named}{text}")
+        return kind(f"{self._aws.title} at {self._address}: {named}{text}")
 
     def close(self) -> None:
         """Close connections; idempotent."""
@@ -225,7 +232,7 @@ class AwsClient:
         if self._client is None:
             with self._explained(""):
                 self._client = session(self._aws).create_client(
-                    self.broker, endpoint_url=self._aws.endpoint_url, config=_config(self._aws)
+                    self._aws.broker, endpoint_url=self._aws.endpoint_url, config=_config(self._aws)
                 )
         return self._client
 
@@ -242,7 +249,8 @@ class AwsClient:
 
     def _refusal(self, error: exceptions.ClientError) -> Advice:
         code = code_of(error)
-        action = f"{'sts' if error.operation_name == 'AssumeRole' else self.broker}:{error.operation_name}"
+        service = "sts" if error.operation_name == "AssumeRole" else self._aws.broker
+        action = f"{service}:{error.operation_name}"
         for pattern, advice in {**_REFUSALS, **self.refusals}.items():
             if re.search(pattern, code):
                 return advice._replace(text=advice.text.format(action=action, code=code))
@@ -252,7 +260,7 @@ class AwsClient:
         # Not its text, which may hold the endpoint's URL with a password.
         known = (advice for kind, advice in _FAILURES.items() if isinstance(error, kind))
         found = next(known, failed(f"the client failed with {type(error).__name__}"))
-        return found._replace(text=found.text.format(broker=self.broker, title=self.title))
+        return found._replace(text=found.text.format(broker=self._aws.broker, title=self._aws.title))
 
 
 def throttled(advice: str) -> Advice:

@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from babelqueue_spark.bindings.advice import not_found
-from babelqueue_spark.bindings.aws import BUSY, AwsClient, Refusals, throttled
+from babelqueue_spark.bindings.aws import BUSY, AwsClient, AwsOptions, Refusals, throttled
 from babelqueue_spark.bindings.aws_records import Answer, Record, check_sizes, send
 from babelqueue_spark.bindings.contract import BaseBinding, BindingConfig, Capabilities
-from babelqueue_spark.bindings.firehose import options
 
 LARGEST_RECORD = 1_000 << 10
 """Bytes of a record, with the end of its line."""
@@ -21,11 +20,16 @@ _LINE_BREAK = re.compile(rb"[\r\n]")
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
-class FirehoseClient(AwsClient):
-    """A botocore client, made at the first request in the process that needs it."""
+class FirehoseOptions(AwsOptions):
+    """What the binding makes of its configuration."""
 
     broker = "firehose"
     title = "Firehose"
+
+
+class FirehoseClient(AwsClient):
+    """A botocore client, made at the first request in the process that needs it."""
+
     noun = "stream"
     refusals: ClassVar[Refusals] = {
         "ResourceNotFound": not_found("it does not exist: create it, or check name, account and region"),
@@ -45,9 +49,9 @@ class FirehoseBinding(BaseBinding):
 
     def __init__(self, config: BindingConfig) -> None:
         super().__init__(config)
-        parsed = options.parse(config)
-        self.silence_limit = parsed.silence_limit
-        self._firehose = FirehoseClient(parsed)
+        options = FirehoseOptions.parse(config)
+        self.silence_limit = options.silence_limit
+        self._firehose = FirehoseClient(options)
 
     def backlog(self, queue: str) -> int:
         """0, for nothing can be read; `QueueNotFoundError` where there is no such stream."""

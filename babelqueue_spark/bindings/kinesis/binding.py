@@ -14,8 +14,13 @@ import pyarrow as pa
 from babelqueue_spark.bindings.aws_records import Record, check_sizes
 from babelqueue_spark.bindings.batches import deliveries, milliseconds
 from babelqueue_spark.bindings.contract import BindingConfig, Capabilities, LogBinding
-from babelqueue_spark.bindings.kinesis.client import LARGEST_RECORD, PAGE, KinesisClient, Shard
-from babelqueue_spark.bindings.kinesis.options import KinesisOptions
+from babelqueue_spark.bindings.kinesis.client import (
+    LARGEST_RECORD,
+    PAGE,
+    KinesisClient,
+    KinesisOptions,
+    Shard,
+)
 from babelqueue_spark.envelope.columns import TIMESTAMP
 from babelqueue_spark.errors import DataLossError, LogEndedError
 

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from babelqueue_spark.bindings.advice import Advice, not_found
-from babelqueue_spark.bindings.aws import BUSY, AwsClient, Refusals, throttled
+from babelqueue_spark.bindings.aws import BUSY, AwsClient, AwsOptions, Refusals, throttled
 from babelqueue_spark.bindings.aws_records import Answer, Record, pauses, send
-from babelqueue_spark.bindings.kinesis.options import KinesisOptions
+from babelqueue_spark.bindings.options import Parsers, whole
 from babelqueue_spark.errors import BrokerError, BrokerFullError, BrokerUnreachableError, QueueNotFoundError
 
 LARGEST_RECORD = 1 << 20
@@ -35,6 +35,21 @@ class IteratorExpiredError(BrokerError):
 
 class UnderwayError(BrokerError):
     """Another writer creates the same stream."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KinesisOptions(AwsOptions):
+    """What the binding makes of its configuration.
+
+    Attributes:
+        shard_count: shards of a stream that a write creates; None = on demand.
+    """
+
+    broker = "kinesis"
+    title = "Kinesis"
+    own: ClassVar[Parsers] = {"shard_count": whole(1, 10_000)}
+
+    shard_count: int | None = None
 
 
 @dataclass(frozen=True)
@@ -76,8 +91,6 @@ class Page:
 class KinesisClient(AwsClient):
     """A botocore client, made at the first request in the process that needs it."""
 
-    broker = "kinesis"
-    title = "Kinesis"
     noun = "stream"
     refusals: ClassVar[Refusals] = {
         "ResourceNotFound": not_found("it does not exist: create it, or check name, account and region"),

@@ -50,8 +50,6 @@ _REFUSALS: Refusals = {
 class SqsClient(AwsClient):
     """A botocore client and its threads, made at the first request in the process that needs them."""
 
-    broker = "sqs"
-    title = "SQS"
     noun = "queue"
     refusals: ClassVar[Refusals] = _REFUSALS
 
