@@ -92,7 +92,7 @@ class ArtemisClient:
     def _open(self) -> Connection:
         if self._connection is not None:
             with suppress(AmqpError, OSError):
-                self._connection.refresh()
+                self._connection.flush()
             if self._connection.closed:
                 self._drop()
         if self._connection is None:
@@ -124,7 +124,7 @@ class ArtemisClient:
         while not ended.wait(min(connection.patience / 4 or _TICK_SECONDS, _TICK_SECONDS)):
             with self._lock, suppress(AmqpError, OSError):
                 if not ended.is_set():
-                    connection.refresh()
+                    connection.flush()
 
 
 def advice_on(error: AmqpError | OSError) -> Advice:

@@ -57,34 +57,16 @@ class QueueLink:
             delivery.settle()
 
 
-class Connection:
+class Connection(Wire):
     """An open connection with one session; `AmqpError` or `OSError` where something fails."""
 
     def __init__(self, options: ArtemisOptions) -> None:
-        self._wire = Wire(options)
+        super().__init__(options)
         try:
-            self._session = self._wire.session()
+            self._session = self.session()
         except BaseException:
-            self._wire.close()
+            self.close()
             raise
-
-    @property
-    def closed(self) -> bool:
-        """Return whether it has ended."""
-        return self._wire.closed
-
-    def close(self) -> None:
-        """Close it; what is held goes back."""
-        self._wire.close()
-
-    @property
-    def patience(self) -> float:
-        """Seconds for which the broker lets it be silent; 0 = for ever."""
-        return self._wire.patience
-
-    def refresh(self) -> None:
-        """Take what came, such as its end or that of a link, and send a heartbeat where one is due."""
-        self._wire.flush()
 
     def link(self, address: str, *, browse: bool = False) -> QueueLink:
         """Open a link from a queue, which is created where it is missing; a browse leaves messages there."""
@@ -94,14 +76,14 @@ class Connection:
         if browse:
             receiver.source.distribution_mode = Terminus.DIST_MODE_COPY
         self._attach(receiver)
-        return QueueLink(receiver, self._wire)
+        return QueueLink(receiver, self)
 
     def answers(self) -> QueueLink:
         """Return a link from a queue of the broker's naming, which goes with the link."""
         receiver = self._session.receiver(uuid.uuid4().hex)
         receiver.source.dynamic = True
         self._attach(receiver)
-        return QueueLink(receiver, self._wire)
+        return QueueLink(receiver, self)
 
     def sender(self, address: str, *, queue: bool = True) -> Sender:
         """Return a link to an address; to a `queue`, that is made where it is missing."""
@@ -150,7 +132,7 @@ class Connection:
     def detach(self, link: Receiver | Sender) -> None:
         """Close a link."""
         link.close()
-        self._wire.wait(lambda: not link.state & Endpoint.REMOTE_ACTIVE)
+        self.wait(lambda: not link.state & Endpoint.REMOTE_ACTIVE)
         link.free()
 
     def send(self, sender: Sender, messages: Iterable[bytes]) -> list[AmqpError]:
@@ -165,20 +147,20 @@ class Connection:
             sender.advance()
             unsent += len(message)
             if unsent > _UNSENT:
-                self._wire.flush()
+                self.flush()
                 refused += _refused(waiting)
                 unsent = 0
         while waiting:
-            self._wire.wait(lambda: bool(waiting[0].settled), sender)
+            self.wait(lambda: bool(waiting[0].settled), sender)
             refused += _refused(waiting)
         return refused
 
     def _attach(self, link: Receiver | Sender) -> None:
         link.open()
-        self._wire.wait(lambda: not link.state & Endpoint.REMOTE_UNINIT)
+        self.wait(lambda: not link.state & Endpoint.REMOTE_UNINIT)
         terminus = link.remote_source if link.is_receiver else link.remote_target
         if terminus.type == Terminus.UNSPECIFIED:  # the reason follows
-            self._wire.wait(lambda: bool(link.state & Endpoint.REMOTE_CLOSED))
+            self.wait(lambda: bool(link.state & Endpoint.REMOTE_CLOSED))
         if link.state & Endpoint.REMOTE_CLOSED:
             link.close()
             raise AmqpError.of(link.remote_condition)
@@ -189,25 +171,25 @@ class Connection:
         It sends the answer before it notes that the link drains no more.
         """
         try:
-            self._wire.wait(done, receiver, _DRAIN_SECONDS, ends=False)
+            self.wait(done, receiver, _DRAIN_SECONDS, ends=False)
         except TimeoutError:
             receiver.drain(0)
-            self._wire.wait(done, receiver)
+            self.wait(done, receiver)
 
     def _await_credit(self, sender: Sender) -> None:
         if sender.credit > 0:
             return
         try:
-            self._wire.wait(lambda: sender.credit > 0, sender, ends=False)
+            self.wait(lambda: sender.credit > 0, sender, ends=False)
         except TimeoutError:
             self._round_trip(SIGN_SECONDS)
             raise AmqpError(BLOCKED) from None
 
     def _round_trip(self, seconds: float | None = None) -> None:
         """Return when the broker has seen what was said before: it answers in order."""
-        session = self._wire.session(seconds)
+        session = self.session(seconds)
         session.close()
-        self._wire.wait(lambda: bool(session.state & Endpoint.REMOTE_CLOSED), seconds=seconds)
+        self.wait(lambda: bool(session.state & Endpoint.REMOTE_CLOSED), seconds=seconds)
         session.free()
 
 
