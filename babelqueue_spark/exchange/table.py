@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,20 +28,17 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import mysql
-from sqlalchemy.exc import IntegrityError
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.batches import fitting
-from babelqueue_spark.bindings.sql.client import SqlClient
+from babelqueue_spark.bindings.sql.client import SqlClient, key_of
 from babelqueue_spark.bindings.sql.options import SqlOptions
-from babelqueue_spark.errors import BrokerError
 
 STORE_ROWS = 1_000
 """Jobs that one transaction stores: databases bound a statement's parameters."""
 _CHUNK_ROWS = 1_000
 _CHUNK_BYTES = 64 << 20
 _PAGE_ROWS = 1_000
-_TRIES = 5
 _WAITING, _FAILED = 0, -1
 _IN_MYSQL: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_default_charset": "utf8mb4"}
 _ID = BigInteger().with_variant(Integer(), "sqlite")
@@ -108,10 +104,6 @@ class Chunk:
     leased_until: int
 
 
-class _OvertakenError(Exception):
-    """Another process has stored the same id in between."""
-
-
 class ScheduleTable:
     """A schedule in a database, whose tables are made where they are missing; times are the server's.
 
@@ -138,14 +130,11 @@ class ScheduleTable:
 
         Those are left as they are. Of several jobs with one id, the last counts.
         """
-        wanted = {_key(job.job_id): job for job in jobs}
-        for _ in range(_TRIES):
-            try:
-                held = self._client.write(lambda connection: self._stored(connection, wanted))
-            except _OvertakenError:
-                continue
-            return {wanted[key].job_id for key in held}
-        raise BrokerError(f"{self._client.address}: others scheduled the same ids at each try")
+        wanted = {key_of(job.job_id): job for job in jobs}
+        held = self._client.compete(
+            lambda connection: self._stored(connection, wanted), "scheduled the same ids"
+        )
+        return {wanted[key].job_id for key in held}
 
     def _stored(self, connection: Connection, wanted: Mapping[str, Job]) -> set[str]:
         table, now = self._jobs, self._now(connection)
@@ -158,11 +147,8 @@ class ScheduleTable:
             if key not in known
         ]
         replaced = [{"which": key, **row} for key, row in rows.items() if key in known]
-        try:
-            if new:
-                connection.execute(insert(table), new)
-        except IntegrityError:
-            raise _OvertakenError from None
+        if new:
+            connection.execute(insert(table), new)
         if replaced:
             change = update(table).where(table.c.id_key == bindparam("which"), table.c.chunk <= _WAITING)
             connection.execute(change.values(generation=table.c.generation + 1), replaced)
@@ -170,7 +156,7 @@ class ScheduleTable:
 
     def cancel(self, job_ids: Sequence[str]) -> tuple[int, list[str]]:
         """Delete jobs; returns how many there were, and the ids of those that are claimed, which stay."""
-        wanted = {_key(job_id): job_id for job_id in job_ids}
+        wanted = {key_of(job_id): job_id for job_id in job_ids}
 
         def work(connection: Connection) -> tuple[int, list[str]]:
             deleted, held = 0, list[str]()
@@ -422,8 +408,3 @@ def _job(row: Any) -> Job:
 def _parts(keys: list[str]) -> Iterator[list[str]]:
     for first in range(0, len(keys), STORE_ROWS):
         yield keys[first : first + STORE_ROWS]
-
-
-def _key(job_id: str) -> str:
-    """Of a length that each database indexes, and no other's whatever the database's collation."""
-    return hashlib.blake2b(job_id.encode(), digest_size=32).hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -22,24 +21,17 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import mysql
-from sqlalchemy.exc import IntegrityError
 
 from babelqueue_spark.bindings import BindingConfig
-from babelqueue_spark.bindings.sql.client import SqlClient
+from babelqueue_spark.bindings.sql.client import OvertakenError, SqlClient, key_of
 from babelqueue_spark.bindings.sql.options import SqlOptions
-from babelqueue_spark.errors import BrokerError
 from babelqueue_spark.secrets import resolve
 from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
 
 T = TypeVar("T")
 
-_TRIES = 5
 _AT_ONCE = 500
 """Ids in a statement: databases bound its parameters."""
-
-
-class _OvertakenError(Exception):
-    """Another worker has written the same row in between: look again."""
 
 
 class SqlStore(IdempotencyStore):
@@ -67,7 +59,7 @@ class SqlStore(IdempotencyStore):
         def work(connection: Connection, table: Table) -> list[Record]:
             now = self._milliseconds()
             connection.execute(delete(table).where(table.c.expires_at <= now))
-            keys = {_key(message_id): message_id for message_id in ids}
+            keys = {key_of(message_id): message_id for message_id in ids}
             known = {row.id: row for row in connection.execute(select(table).where(table.c.id.in_(keys)))}
             lease = {"owner": owner, "handled": False, "expires_at": now + self.lease * 1000, "result": b""}
             new = [{"id": key, **lease} for key in keys if key not in known]
@@ -77,14 +69,14 @@ class SqlStore(IdempotencyStore):
             if ours:
                 still = (table.c.id.in_(ours), *_claimed_by(table, owner))
                 if connection.execute(update(table).where(*still).values(**lease)).rowcount < len(ours):
-                    raise _OvertakenError
-            return [_record(known.get(_key(message_id)), owner) for message_id in ids]
+                    raise OvertakenError
+            return [_record(known.get(key_of(message_id)), owner) for message_id in ids]
 
         return self._written(work)
 
     def remember(self, message_id: str, owner: str, result: bytes = b"") -> None:
         def work(connection: Connection, table: Table) -> None:
-            key = _key(message_id)
+            key = key_of(message_id)
             row = {
                 "owner": owner,
                 "handled": True,
@@ -115,26 +107,15 @@ class SqlStore(IdempotencyStore):
     ) -> None:
         def work(connection: Connection, table: Table) -> None:
             for first in range(0, len(ids), _AT_ONCE):
-                keys = map(_key, ids[first : first + _AT_ONCE])
+                keys = map(key_of, ids[first : first + _AT_ONCE])
                 connection.execute(delete(table).where(table.c.id.in_(keys), *conditions(table)))
 
         self._written(work)
 
     def _written(self, work: Callable[[Connection, Table], T]) -> T:
         client, table = self._connected()
-
-        def attempt(connection: Connection) -> T:
-            try:
-                return work(connection, table)
-            except IntegrityError:
-                raise _OvertakenError from None
-
-        for _ in range(_TRIES):
-            try:
-                return client.write(attempt)
-            except _OvertakenError:
-                continue
-        raise BrokerError(f"{client.address}: others wrote the same rows of '{table.name}' at each try")
+        doing = f"wrote the same rows of '{table.name}'"
+        return client.compete(lambda connection: work(connection, table), doing)
 
     def _milliseconds(self) -> int:
         client, _ = self._connected()
@@ -170,8 +151,3 @@ def _record(row: Any, owner: str) -> Record:
     if not row.handled:
         return Record("granted" if row.owner == owner else "held")
     return Record("handled", ours=row.owner == owner, result=row.result if row.owner == owner else b"")
-
-
-def _key(message_id: str) -> str:
-    """Of a length that each database indexes, and no other's whatever the database's collation."""
-    return hashlib.blake2b(message_id.encode("utf-8", "surrogatepass"), digest_size=32).hexdigest()

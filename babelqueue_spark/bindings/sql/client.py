@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Delete, Engine, MetaData, Table, Update, inspect, select
 from sqlalchemy.engine import URL
 from sqlalchemy.engine.interfaces import ReflectedColumn
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from babelqueue_spark.bindings.advice import (
     Advice,
@@ -31,6 +32,7 @@ from babelqueue_spark.errors import BrokerError
 T = TypeVar("T")
 
 _REPEAT_AFTER_SECONDS = (0.02, 0.1, 0.5)
+_TRIES = 5
 
 # What the database says, and what to do about it.
 _ADVICE = {
@@ -89,6 +91,10 @@ _ADVICE = {
 }
 
 
+class OvertakenError(Exception):
+    """Somebody else has written the same row in between: look again."""
+
+
 class SqlClient:
     """A connection made at the first use, in the process that needs it; errors that say what to do."""
 
@@ -144,6 +150,25 @@ class SqlClient:
         """Run `work` in a transaction, and repeat it a few times where the database preferred others."""
         with self._explained():
             return self._written(self._connected(), work)
+
+    def compete(self, work: Callable[[Connection], T], doing: str) -> T:
+        """Run `work` as `write` does, and again where somebody else has written the same row in between.
+
+        Args:
+            work: what is done in a transaction; with `IntegrityError` or `OvertakenError` it is overtaken.
+            doing: what the others did, for the error after the last try.
+        """
+
+        def attempt(connection: Connection) -> T:
+            try:
+                return work(connection)
+            except IntegrityError:
+                raise OvertakenError from None
+
+        for _ in range(_TRIES):
+            with suppress(OvertakenError):
+                return self.write(attempt)
+        raise BrokerError(f"{self.address}: others {doing} at each try")
 
     def changed(
         self,
@@ -259,3 +284,8 @@ class SqlClient:
                 return advice
         line = next(iter(said.splitlines()), type(error).__name__)
         return failed(line.replace(self._url.password, "***") if self._url.password else line)
+
+
+def key_of(text: str) -> str:
+    """Return a digest that each database indexes, and that is no other's whatever the collation."""
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=32).hexdigest()
