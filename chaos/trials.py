@@ -131,7 +131,7 @@ def journal(_: SparkSession, __: str, folder: Path) -> dict[str, Any]:
         (batch / "00000.ack").write_text("{}")
     commits = folder / "journal" / "commits"
     commits.mkdir(exist_ok=True)
-    (commits / f"{SEGMENTS:010d}").write_text('{"cleaned": 0, "lost": {}}')
+    (commits / f"{SEGMENTS:010d}").write_text('{"cleaned": 0, "unacknowledged": {}}')
 
     def clean() -> int:
         owner = Journal(f"{folder}/journal")

@@ -11,8 +11,7 @@
         00000.order              which segment was complete first, of brokers that deliver twice at once
 
 Batch numbers start at 1 and grow by one. The driver writes plans and commits, executors segments and
-acknowledge records. Only `owner.json` and acknowledge records are ever replaced. In files, `lost` counts
-unacknowledged messages, and `repeated` redeliveries.
+acknowledge records. Only `owner.json` and acknowledge records are ever replaced.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ from babelqueue_spark.journal.order import left_to_others
 from babelqueue_spark.journal.segments import SILENT_RECORD, Identities, Segment, encode, folder_of, names_of
 from babelqueue_spark.storage import Survey, open_store
 
-FORMAT = 2
+FORMAT = 3
 _SEEN: set[tuple[str, str]] = set()
 """Journals on object stores (location, id) that this process saw: no mount comes between them and a task."""
 REDELIVERY_MEMORY = 3600.0
 """Seconds for which a message that may still be redelivered is remembered after its batch was committed."""
 
 
-_SILENT_COMMIT = len(encode({"cleaned": 9_999_999_999, "lost": {}}))
+_SILENT_COMMIT = len(encode({"cleaned": 9_999_999_999, "unacknowledged": {}}))
 """Most bytes of a commit after which nothing is to be delivered again."""
 
 
@@ -299,7 +298,7 @@ class Journal:
                 content = self._store.read(_commit(number))
                 if content is not None:
                     stored = json.loads(content)
-                    left = {name: (count, noted) for name, (count, noted) in stored["lost"].items()}
+                    left = {name: (count, noted) for name, (count, noted) in stored["unacknowledged"].items()}
                     return State(committed=number, cleaned=stored["cleaned"], unacknowledged=left)
             seen = numbers  # removed since they were listed, because a later one came; or torn
         return State()
@@ -322,7 +321,7 @@ class Journal:
         finished = range(before.committed + 1, batch + 1)
         self._count(finished, seen)
         unread = [number for number in finished if list(seen.sizes(folder_of(number))) == ["plan.json"]]
-        after = {"cleaned": cleaned, "lost": unacknowledged}
+        after = {"cleaned": cleaned, "unacknowledged": unacknowledged}
         expired = range(before.cleaned + 1, cleaned + 1)
         self._write_commit(batch, encode(after), expired)
         if self._state is not None:

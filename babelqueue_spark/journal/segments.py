@@ -27,7 +27,7 @@ FromQueue = tuple[str, pa.RecordBatch]
 Identities = Callable[[str, pa.RecordBatch], list[str]]
 """Give each delivery of a queue the name that its redeliveries have, and no message of another queue has."""
 
-_REDELIVERED_COLUMN = "repeated"
+_REDELIVERED_COLUMN = "redelivery"
 
 
 def encode(value: Any) -> bytes:
@@ -107,11 +107,11 @@ class AckRecord:
     def from_json(cls, content: bytes) -> AckRecord:
         """Read a record as `to_json` wrote it."""
         stored = json.loads(content)
-        return cls(stored["claimed"], Counter(stored["lost"]), Counter(stored["repeated"]))
+        return cls(stored["claimed"], Counter(stored["unacknowledged"]), Counter(stored["redelivered"]))
 
     def to_json(self) -> bytes:
-        """Write the record, with the names that the format gives to its counts."""
-        return encode({"claimed": self.claimed, "lost": self.unacknowledged, "repeated": self.redelivered})
+        """Write the record: its fields by their names."""
+        return encode(vars(self))
 
     def expected_redeliveries(self) -> Counter[str]:
         """Count what the broker may deliver again, less what was recognised; counts may be negative."""

@@ -139,7 +139,7 @@ class TestSegments:
         assert segment.acknowledged()
         assert segment.ack_record() == AckRecord([3], Counter(a=2, b=1), Counter())
         stored = json.loads(journal._store.read("batches/0000000001/00000.ack") or b"")
-        assert stored == {"claimed": [3], "lost": {"a": 2, "b": 1}, "repeated": {}}
+        assert stored == {"claimed": [3], "unacknowledged": {"a": 2, "b": 1}, "redelivered": {}}
 
     def test_unacknowledged_is_what_neither_of_two_attempts_could_remove(self, journal: Journal) -> None:
         journal.record_plan(1, {})
@@ -242,7 +242,7 @@ class TestCommit:
         second.take_over()
         for number in (1, 2):
             second.commit(number)
-        journal._store.create("commits/0000000001", b'{"cleaned":0,"lost":{}}')
+        journal._store.create("commits/0000000001", b'{"cleaned":0,"unacknowledged":{}}')
         assert (second.state().committed, second.state().cleaned) == (2, 2)
 
     def test_a_redelivery_is_expected_for_an_hour(self, tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_a_commit_that_was_under_way_at_the_take_over_is_not_taken_back(server: 
     journal = Journal(f"s3://{server.bucket}/{queue}")
     _ = journal.id
     journal.take_over()
-    open_store(journal.location).create("commits/0000000003", b'{"cleaned":3,"lost":{}}')
+    open_store(journal.location).create("commits/0000000003", b'{"cleaned":3,"unacknowledged":{}}')
     journal.check_owner()
     assert (journal.state().committed, journal.state().cleaned) == (3, 3)
 
