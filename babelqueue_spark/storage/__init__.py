@@ -4,7 +4,7 @@ Journal, outboxes, schemas and event stores keep their files here. It stands on 
 """
 
 from babelqueue_spark.storage.folder import LocalStore
-from babelqueue_spark.storage.opening import is_object_store, open_store
+from babelqueue_spark.storage.locations import is_object_store, open_store
 from babelqueue_spark.storage.store import ArrowFile, Store, Survey, login_in
 
 __all__ = ["ArrowFile", "LocalStore", "Store", "Survey", "is_object_store", "login_in", "open_store"]

@@ -21,7 +21,7 @@ from babelqueue.pika_transport import PikaTransport
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.rabbitmq import RabbitBinding
 from babelqueue_spark.bindings.rabbitmq.buffer import DeliveryBuffer
-from babelqueue_spark.bindings.rabbitmq.claims import Claims
+from babelqueue_spark.bindings.rabbitmq.claims import ChannelClaims
 from babelqueue_spark.bindings.rabbitmq.client import Done, RabbitClient
 from babelqueue_spark.bindings.rabbitmq.frames import fit
 from babelqueue_spark.bindings.rabbitmq.messages import properties
@@ -200,14 +200,14 @@ class TestDeliveryBuffer:
 
     @pytest.mark.parametrize(("wanted", "max_bytes"), [(200, 10), (1, MIB)])
     def test_it_is_full_by_count_or_by_bytes(self, wanted: int, max_bytes: int) -> None:
-        buffer = DeliveryBuffer(Claims())
+        buffer = DeliveryBuffer(ChannelClaims())
         sender = threading.Timer(0.1, lambda: self.fill(buffer, [b"x" * 1000]))
         sender.start()
         buffer.wait(wanted, max_bytes, quiet=threading.TIMEOUT_MAX, until=math.inf)
         assert buffer.deliveries(1).column("body").to_pylist() == [b"x" * 1000]
 
     def test_what_comes_meanwhile_is_there_once_and_in_order(self) -> None:
-        buffer = DeliveryBuffer(Claims())
+        buffer = DeliveryBuffer(ChannelClaims())
         bodies = [str(number).encode() for number in range(20_000)]
         sender = threading.Thread(target=self.fill, args=(buffer, bodies))
         sender.start()
@@ -217,7 +217,7 @@ class TestDeliveryBuffer:
         assert buffer.deliveries(7).column("body").to_pylist() == bodies[:7]
 
     def test_an_error_reaches_the_caller(self) -> None:
-        buffer = DeliveryBuffer(Claims())
+        buffer = DeliveryBuffer(ChannelClaims())
         buffer.end(ConnectionError("gone"))
         with pytest.raises(ConnectionError, match="gone"):
             buffer.wait(1, MIB, quiet=30, until=math.inf)

@@ -13,10 +13,10 @@ from babelqueue_spark.bindings.batches import deliveries, fitting, names_by_cont
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities
 from babelqueue_spark.bindings.headers import whole_numbers
 from babelqueue_spark.bindings.rabbitmq.buffer import DeliveryBuffer
-from babelqueue_spark.bindings.rabbitmq.claims import Claims
+from babelqueue_spark.bindings.rabbitmq.claims import ChannelClaims
 from babelqueue_spark.bindings.rabbitmq.client import Done, RabbitClient
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
-from babelqueue_spark.bindings.rabbitmq.publishing import LONGEST_DELAY, Publisher
+from babelqueue_spark.bindings.rabbitmq.publisher import LONGEST_DELAY, Publisher
 from babelqueue_spark.bindings.rabbitmq.queues import Queues, is_waiting
 from babelqueue_spark.errors import BrokerError
 
@@ -54,7 +54,7 @@ class RabbitBinding(Binding):
         self._client = RabbitClient(self._options)
         self._queues = Queues(self._client)
         self._publisher = Publisher(self._client, self._queues, self._options)
-        self._claims = Claims()
+        self._claims = ChannelClaims()
         self._average = 0.0
 
     def backlog(self, queue: str) -> int:
@@ -166,7 +166,7 @@ class RabbitBinding(Binding):
         """Remember what came. With a channel its claims are gone, and may have come again on the next one."""
         former, self._claims = self._claims, buffer.claims
         if buffer.claims is not self._client.claims or (former is not buffer.claims and former):
-            self._claims = Claims()
+            self._claims = ChannelClaims()
             raise BrokerError(
                 f"RabbitMQ at {self._options.address}: the connection was lost while messages were claimed: "
                 "they are back in the queue, and read when the task is repeated"

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pika.channel import Channel
 
 from babelqueue_spark.bindings.batches import deliveries
-from babelqueue_spark.bindings.rabbitmq.claims import Claims
+from babelqueue_spark.bindings.rabbitmq.claims import ChannelClaims
 from babelqueue_spark.bindings.rabbitmq.messages import Message, message, received
 
 
@@ -27,7 +27,7 @@ class DeliveryBuffer:
         cancelled: nothing more will come.
     """
 
-    def __init__(self, claims: Claims) -> None:
+    def __init__(self, claims: ChannelClaims) -> None:
         self.claims = claims
         self.messages: list[Message] = []
         self.size = 0

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 
-class Claims:
+class ChannelClaims:
     """The deliveries that came on one channel and are not settled yet; with the channel they end.
 
     Attributes:

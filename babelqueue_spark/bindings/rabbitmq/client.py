@@ -30,7 +30,7 @@ from babelqueue_spark.bindings.advice import (
     unreachable,
 )
 from babelqueue_spark.bindings.rabbitmq.buffer import DeliveryBuffer
-from babelqueue_spark.bindings.rabbitmq.claims import Claims
+from babelqueue_spark.bindings.rabbitmq.claims import ChannelClaims
 from babelqueue_spark.bindings.rabbitmq.frames import LenientConnection
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 
@@ -90,7 +90,7 @@ class RabbitClient:
     """
 
     def __init__(self, options: RabbitOptions) -> None:
-        self.claims: Claims | None = None
+        self.claims: ChannelClaims | None = None
         self._options = options
         self._thread: threading.Thread | None = None
         self._connection: LenientConnection | None = None
@@ -184,7 +184,7 @@ class RabbitClient:
             self._channel = self._ask(lambda done: connection.channel(on_open_callback=done))
             self._channel.add_on_close_callback(self._channel_closed)
             self._channel.add_on_cancel_callback(self._consumer_cancelled)
-            self.claims = Claims()
+            self.claims = ChannelClaims()
 
     def _connect(self) -> None:
         try:

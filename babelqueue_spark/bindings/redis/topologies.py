@@ -14,7 +14,7 @@ from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError
 
 from babelqueue_spark.bindings.redis.options import RedisOptions
-from babelqueue_spark.bindings.redis.packing import Packer
+from babelqueue_spark.bindings.redis.packer import Packer
 
 # redis-py has no types for these.
 _CLUSTER: Any = RedisCluster

@@ -59,7 +59,7 @@ _LONG_AGO = "1970-01-02 00:00:00"
 _BROWSE_ROWS = 5_000
 _BROWSE_BYTES = 32 << 20
 
-_Claim = tuple[str, int]
+_HeldRow = tuple[str, int]
 """`reserved_at` and id of a claimed row; an empty text and the id of a failed one."""
 
 
@@ -369,10 +369,10 @@ class SqlBinding(Binding):
         self, table: Table, deliveries: pa.RecordBatch, change: Callable[[Table], Delete | Update]
     ) -> pa.BooleanArray:
         """Change the rows whose claims are still ours; true for those."""
-        claims = [_claim(receipt) for receipt in deliveries.column("receipt").to_pylist()]
+        claims = [_held_row(receipt) for receipt in deliveries.column("receipt").to_pylist()]
 
-        def settle(connection: Connection) -> set[_Claim]:
-            held: set[_Claim] = set()
+        def settle(connection: Connection) -> set[_HeldRow]:
+            held: set[_HeldRow] = set()
             for reserved_at, ids in _by_time(claims).items():
                 ours = [self._client.dialect.held(table.c.reserved_at, reserved_at)] if reserved_at else []
                 changed = self._client.changed(connection, change(table), ids, *ours)
@@ -448,12 +448,12 @@ def _mirror(text: str | None, length: int) -> str:
     return (text or "").replace("\0", "")[:length]
 
 
-def _claim(receipt: bytes) -> _Claim:
+def _held_row(receipt: bytes) -> _HeldRow:
     reserved_at, _, row = receipt.decode().rpartition(" ")
     return reserved_at, int(row)
 
 
-def _by_time(claims: list[_Claim]) -> dict[str, list[int]]:
+def _by_time(claims: list[_HeldRow]) -> dict[str, list[int]]:
     grouped: defaultdict[str, list[int]] = defaultdict(list)
     for reserved_at, row in claims:
         grouped[reserved_at].append(row)

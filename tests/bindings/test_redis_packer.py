@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from redis.connection import PythonRespSerializer
 from redis.exceptions import DataError
 
-from babelqueue_spark.bindings.redis import packing
-from babelqueue_spark.bindings.redis.packing import Packer
+from babelqueue_spark.bindings.redis import packer
+from babelqueue_spark.bindings.redis.packer import Packer
 
 VALUES = st.lists(st.binary(max_size=300), max_size=20)
 
@@ -35,7 +35,7 @@ def test_values_of_an_array_are_arguments(before: list[bytes], values: list[byte
 
 
 def test_without_hiredis_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "_hiredis_packs", lambda: False)
+    monkeypatch.setattr(packer, "_hiredis_packs", lambda: False)
     assert packed("RPUSH", "q", pa.array([b"a", b"\xff"])) == usual(b"RPUSH", b"q", b"a", b"\xff")
     assert packed("SET", "größe", 1, 2.5, b"XX") == usual(b"SET", "größe", b"1", b"2.5", b"XX")
 
@@ -48,7 +48,7 @@ def test_a_hiredis_that_cannot_pack_is_not_asked(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("hiredis_packs", [True, False])
 @pytest.mark.parametrize("last", [None, pa.array([b"a", None])])
 def test_what_is_missing_is_refused(last: Any, hiredis_packs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "_hiredis_packs", lambda: hiredis_packs)
+    monkeypatch.setattr(packer, "_hiredis_packs", lambda: hiredis_packs)
     with pytest.raises(DataError):
         packed("RPUSH", "q", last)
 
