@@ -99,7 +99,6 @@ class AwsOptions:
 
     @classmethod
     def parse(cls, config: BindingConfig) -> Self:
-        """Read a configuration; `OptionError` for what is unknown or cannot be used."""
         return cls(**cls._session(cls._given(config)))
 
     @classmethod
@@ -201,7 +200,6 @@ class AwsClient:
         self._client: Any = None
 
     def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
-        """Return the answer to one request."""
         with self._explained(self.named(parameters)):
             answer: dict[str, Any] = getattr(self.connected(), operation)(**parameters)
             return answer
@@ -211,12 +209,10 @@ class AwsClient:
         raise NotImplementedError
 
     def error(self, text: str, queue: str = "", kind: type[BrokerError] = BrokerError) -> BrokerError:
-        """Return an error that names the broker and the queue."""
         named = f"{self.noun} '{queue}': " if queue else ""
         return kind(f"{self._aws.title} at {self._address}: {named}{text}")
 
     def close(self) -> None:
-        """Close connections; idempotent."""
         if self._client is not None:
             self._client.close()
         self._client = None

@@ -193,7 +193,6 @@ class EditedObject:
         self._changes.append((at, key_end, f'"{new}"'.encode()))
 
     def result(self) -> bytes:
-        """Return the text with all changes."""
         left_over = len(self._doomed) < len(self.pairs)
         appended = b",".join([b"", *self._appended] if left_over else self._appended)
         brace = self.text.rindex(b"}")

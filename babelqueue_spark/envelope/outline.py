@@ -53,7 +53,6 @@ class Outline:
         return Span(at, start, end)
 
     def value(self, number: int) -> bytes:
-        """Return the text of a member's value."""
         return self._text[self._colons[number] + 1 : self._marks[number + 1]].strip(_WHITESPACE)
 
     def comma(self, number: int) -> int:

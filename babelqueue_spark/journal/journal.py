@@ -219,7 +219,6 @@ class Journal:
     # -- segments ----------------------------------------------------------------------------------
 
     def segment(self, batch: int, partition: int) -> Segment:
-        """Return the segment of one partition of one batch, written or not."""
         return Segment(self._store, batch, partition)
 
     def left_to_others(self, batch: int, partition: int, names: list[str]) -> set[str]:
@@ -374,7 +373,6 @@ class Journal:
         }
 
     def _count(self, batches: range, seen: Survey) -> None:
-        """Add finished batches to the tally."""
         for number in batches:
             sizes = self._kept[number] = _segment_sizes(seen.sizes(folder_of(number)))
             self.tally.segments += len(sizes)

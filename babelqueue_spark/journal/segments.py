@@ -105,12 +105,10 @@ class AckRecord:
 
     @classmethod
     def from_json(cls, content: bytes) -> AckRecord:
-        """Read a record as `to_json` wrote it."""
         stored = json.loads(content)
         return cls(stored["claimed"], Counter(stored["unacknowledged"]), Counter(stored["redelivered"]))
 
     def to_json(self) -> bytes:
-        """Write the record: its fields by their names."""
         return encode(vars(self))
 
     def expected_redeliveries(self) -> Counter[str]:

@@ -97,7 +97,6 @@ class Contract(SilenceContract):
 
     @pytest.fixture
     def queue(self) -> str:
-        """Return a queue of this test alone."""
         return f"orders-{uuid.uuid4().hex[:12]}"
 
     @pytest.fixture

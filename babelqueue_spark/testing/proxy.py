@@ -35,7 +35,6 @@ class Proxy:
 
     @property
     def address(self) -> str:
-        """`host:port`, where the proxy listens."""
         return f"127.0.0.1:{self._port}"
 
     def freeze(self, after: int = 0) -> None:
@@ -65,7 +64,6 @@ class Proxy:
             connection.close()
 
     def close(self) -> None:
-        """End all connections."""
         _shut(self._listener)
         self._thread.join()
         for connection in self._connections:
@@ -164,7 +162,6 @@ class _Connection:
         self._threads: list[threading.Thread] = []
 
     def forward(self, server: tuple[str, int]) -> None:
-        """Connect to the server, and move bytes both ways."""
         try:
             self._server = socket.create_connection(server)
         except OSError:
@@ -175,7 +172,6 @@ class _Connection:
             self._threads[-1].start()
 
     def close(self) -> None:
-        """End it, silent or not."""
         self._closed.set()
         self._end()
         for thread in self._threads:

@@ -123,7 +123,6 @@ class ArtemisBinding(Binding):
             yield received(found, None)
 
     def close(self) -> None:
-        """Close the connection; what is claimed goes back."""
         self._client.close()
         self._links.clear()
 

@@ -81,11 +81,9 @@ class ArtemisClient:
                 return None
 
     def error(self, text: str, queue: str, kind: type[BrokerError] = BrokerError) -> BrokerError:
-        """Return an error that names the broker and the queue."""
         return kind(f"Artemis at {self._options.address}: queue '{queue}': {text}")
 
     def close(self) -> None:
-        """Close the connection; idempotent."""
         with self._lock:
             self._drop()
 

@@ -44,13 +44,11 @@ class QueueLink:
         return not self._wire.closed and bool(self.receiver.state & Endpoint.REMOTE_ACTIVE)
 
     def hold(self, delivery: Delivery) -> int:
-        """Remember a delivery; its number."""
         self._last += 1
         self.held[self._last] = delivery
         return self._last
 
     def settle(self, numbers: Sequence[int], state: int) -> None:
-        """Say what became of deliveries."""
         for number in numbers:
             delivery = self.held.pop(number)
             delivery.update(state)
@@ -114,7 +112,6 @@ class Connection(Wire):
         return found
 
     def read(self, link: QueueLink, most: int) -> list[tuple[int, bytes]]:
-        """Fetch messages and accept them."""
         found = self.fetch(link, most)
         link.settle([number for number, _ in found], Delivery.ACCEPTED)
         return found
@@ -130,7 +127,6 @@ class Connection(Wire):
         self.detach(link.receiver)
 
     def detach(self, link: Receiver | Sender) -> None:
-        """Close a link."""
         link.close()
         self.wait(lambda: not link.state & Endpoint.REMOTE_ACTIVE)
         link.free()

@@ -55,7 +55,6 @@ class ArtemisOptions:
 
     @classmethod
     def parse(cls, config: BindingConfig) -> ArtemisOptions:
-        """Read a configuration; `OptionError` for what is unknown or cannot be used."""
         place = _of_url(config.url)
         given = _TABLE.parse(config)
         tls = _TABLE.tls_of(given, secure=place["secure"])
@@ -63,7 +62,6 @@ class ArtemisOptions:
 
     @property
     def address(self) -> str:
-        """`host:port`, as shown in errors."""
         return f"{self.host}:{self.port}"
 
 

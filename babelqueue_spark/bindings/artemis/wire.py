@@ -42,7 +42,6 @@ class AmqpError(Exception):
 
     @classmethod
     def of(cls, condition: Condition | None) -> AmqpError:
-        """Out of a condition."""
         return cls(UNNAMED) if condition is None else cls(condition.name, condition.description)
 
 

@@ -124,7 +124,6 @@ class KafkaClient:
             return self._partitions(topic)
 
     def read(self, topic: str, partition: int, first: int, last: int) -> Iterator[list[Message]]:
-        """Yield records from offset `first` up to `last`, in batches."""
         with self._explained(topic):
             consumer = self._consumer(self._options.group)
             try:
@@ -178,11 +177,9 @@ class KafkaClient:
                         raise KafkaException(place.error)
 
     def error(self, text: str, topic: str, kind: type[BrokerError] = BrokerError) -> BrokerError:
-        """Return an error that names the broker and the topic."""
         return kind(f"Kafka at {self._options.servers}: topic '{topic}': {text}")
 
     def close(self) -> None:
-        """Close connections; idempotent."""
         if self._idle is not None:
             self._idle.close()
         self._admin = self._producer = self._idle = None
@@ -335,7 +332,6 @@ class KafkaClient:
 
     @contextmanager
     def _explained(self, topic: str) -> Iterator[None]:
-        """Turn the client's errors into ours."""
         try:
             yield
         except KafkaException as raised:

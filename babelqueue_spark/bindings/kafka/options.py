@@ -74,7 +74,6 @@ class KafkaOptions:
 
     @classmethod
     def parse(cls, config: BindingConfig) -> KafkaOptions:
-        """Read a configuration; `OptionError` for what is unknown or cannot be used."""
         given = _TABLE.parse(config)
         own = {_FIELDS[option]: given.pop(option) for option in _OWN if option in given}
         if _LIMIT in given:

@@ -198,7 +198,6 @@ class PulsarBinding(Binding):
         self._close_if_settled(queue)
 
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
-        """With many unconfirmed messages on their way."""
         del idempotency_key
         if not messages.num_rows:
             return 0
@@ -228,7 +227,6 @@ class PulsarBinding(Binding):
                 yield claimed(units, None)
 
     def close(self) -> None:
-        """Close the connection; what is claimed goes back."""
         for queue in list(self._consumers):
             self._close(queue)
         for queue in list(self._watches):
@@ -262,7 +260,6 @@ class PulsarBinding(Binding):
                 consumer.close()
 
     def _holds(self, queue: str, message: pulsar.Message) -> bool:
-        """Return whether it is claimed by this binding."""
         consumer = self._consumers.get(queue)
         return consumer is not None and self._claims.holds(consumer.holder, entry_of(message))
 
@@ -326,6 +323,5 @@ class PulsarBinding(Binding):
 
 
 def _unit(message: pulsar.Message) -> Unit:
-    """Return a message that was read by itself."""
     held = Held.of(message.message_id().batch_index(), message)
     return Unit.of(entry_of(message), message, [held])

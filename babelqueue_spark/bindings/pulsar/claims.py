@@ -27,15 +27,12 @@ class Claims:
         self._acknowledged: dict[bytes, set[int]] = {}
 
     def hold(self, holder: str, units: Iterable[Unit]) -> None:
-        """Note that a consumer claims entries."""
         self._held[holder].update((unit.entry, {held.position for held in unit.messages}) for unit in units)
 
     def holds(self, holder: str, entry: EntryId) -> bool:
-        """Return whether a consumer has claimed an entry."""
         return entry in self._held[holder]
 
     def holds_any(self, holder: str) -> bool:
-        """Return whether a consumer has claims."""
         return bool(self._held[holder])
 
     def complete(self, parts: Mapping[bytes, Part]) -> set[bytes]:
@@ -57,7 +54,6 @@ class Claims:
         return bool(places) if place is None else place in places
 
     def drop(self, parts: Iterable[Part]) -> None:
-        """Note that messages are claimed no more."""
         for claim, places in parts:
             held = self._held.get(claim.holder, {})
             if left := held.get(claim.entry):
@@ -74,7 +70,6 @@ class Claims:
             del self._acknowledged[text]
 
     def has_ended(self, holder: str) -> bool:
-        """Return whether a consumer of this binding is closed."""
         return holder in self._ended
 
     def _is_complete(self, text: bytes, part: Part) -> bool:

@@ -194,11 +194,9 @@ class PulsarClient:
                 reader.close()
 
     def error(self, text: str, queue: str, kind: type[BrokerError] = BrokerError) -> BrokerError:
-        """Return an error that names the broker and the topic."""
         return kind(f"Pulsar at {self._options.address}: topic '{queue}': {text}")
 
     def close(self) -> None:
-        """Close connections; idempotent."""
         client, self._client = self._client, None
         self._producers.clear()
         if client is not None:
@@ -207,7 +205,6 @@ class PulsarClient:
 
     @contextmanager
     def explained(self, queue: str) -> Iterator[None]:
-        """Turn the client's errors into ours."""
         try:
             yield
         except ClaimRepeatedError as error:
@@ -218,7 +215,6 @@ class PulsarClient:
             raise self.error(advice.text, queue, advice.error) from None
 
     def topic(self, queue: str) -> str:
-        """Return the whole name of a queue's topic."""
         return queue if "://" in queue else f"{self._options.topic_prefix}{queue}"
 
     def _connected(self) -> pulsar.Client:

@@ -30,7 +30,6 @@ class _Partial(NamedTuple):
     arrived: dict[int, Held]
 
     def unit(self, entry: EntryId) -> Unit:
-        """Return what came, as the whole of the entry."""
         return Unit.of(entry, self.first, list(self.arrived.values()))
 
 
@@ -97,7 +96,6 @@ class BufferedConsumer:
         return max(map(len, self._units), default=0)
 
     def put_back(self, unit: Unit) -> None:
-        """Take back an entry that was claimed."""
         self._units.append(unit)
 
     def close(self) -> None:

@@ -51,7 +51,6 @@ class Held(NamedTuple):
 
     @classmethod
     def of(cls, position: int, message: pulsar.Message) -> Held:
-        """Return that of a message of this place."""
         return cls(position, message.data(), _properties(message), _key(message))
 
 
@@ -72,14 +71,12 @@ class Unit:
 
     @classmethod
     def of(cls, entry: EntryId, message: pulsar.Message, messages: list[Held]) -> Unit:
-        """Return that of an entry's messages, of which `message` is one."""
         return cls(entry, message.publish_timestamp(), message.redelivery_count(), messages)
 
     def __len__(self) -> int:
         return len(self.messages)
 
     def size(self) -> int:
-        """Bytes of the bodies."""
         return sum([len(held.body) for held in self.messages])
 
 

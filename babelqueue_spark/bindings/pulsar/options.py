@@ -85,7 +85,6 @@ class PulsarOptions:
 
     @property
     def send_timeout_ms(self) -> int:
-        """Milliseconds until a message must be confirmed."""
         return 2_000 * self.operation_timeout_seconds
 
     @property
@@ -95,7 +94,6 @@ class PulsarOptions:
 
     @classmethod
     def parse(cls, config: BindingConfig) -> PulsarOptions:
-        """Read a configuration; `OptionError` for what is unknown or cannot be used."""
         address, secure = _address(config.url)
         given = _TABLE.parse(config)
         secure = secure or given.get("admin_url", "").startswith("https://")

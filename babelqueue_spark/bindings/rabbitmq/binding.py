@@ -119,7 +119,6 @@ class RabbitBinding(Binding):
                 yield batch.set_column(column, batch.schema.field(column), pa.nulls(len(batch), pa.binary()))
 
     def close(self) -> None:
-        """Close the connection; what is claimed goes back."""
         self._client.close()
 
     def check_target(self, queue: str) -> None:

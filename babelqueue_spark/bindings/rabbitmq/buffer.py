@@ -57,14 +57,12 @@ class DeliveryBuffer:
             raise self._error
 
     def receive(self, _: Channel, method: Any, properties: pika.BasicProperties, body: bytes) -> None:
-        """Keep a delivery."""
         self.messages.append(message(method, properties, body))
         self.size += len(body)
         if self._enough():
             self._woken.set()
 
     def end(self, error: BaseException | None) -> None:
-        """Nothing more will come."""
         self._error = error
         self.cancelled = True
         self._woken.set()

@@ -23,11 +23,9 @@ class ChannelClaims:
         return bool(self._tags)
 
     def hold(self, tags: Iterable[int]) -> None:
-        """Take in deliveries that came, in order."""
         self._tags.update(dict.fromkeys(tags))
 
     def drop(self, tags: Iterable[int]) -> None:
-        """Forget deliveries that are settled."""
         for tag in tags:
             self._tags.pop(tag, None)
 

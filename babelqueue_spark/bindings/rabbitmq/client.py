@@ -168,7 +168,6 @@ class RabbitClient:
             self._buffer = None
 
     def close(self) -> None:
-        """Close the connection; idempotent. What is claimed goes back to its queue."""
         thread, connection = self._thread, self._connection
         if thread is not None and connection is not None and thread.is_alive():
             connection.ioloop.add_callback_threadsafe(lambda: _close(connection))

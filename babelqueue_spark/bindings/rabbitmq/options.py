@@ -82,7 +82,6 @@ class RabbitOptions:
 
     @classmethod
     def parse(cls, config: BindingConfig) -> RabbitOptions:
-        """Read a configuration; `OptionError` for what is unknown or cannot be used."""
         address, secure = _address(config.url)
         values = _TABLE.parse(config)
         tls = _TABLE.tls_of(values, secure=secure)

@@ -52,7 +52,6 @@ class Queues:
         self._declared.add(queue)
 
     def exists(self, queue: str) -> bool:
-        """Return whether the server has the queue."""
         try:
             self._client.call_aside(partial(_declare, queue, passive=True))
         except QueueNotFoundError:

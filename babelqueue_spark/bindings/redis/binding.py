@@ -87,7 +87,6 @@ class RedisBinding(Binding):
         return batch.slice(0, kept)
 
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
-        """Return true where the claim (Laravel: the reserved member) still had the message."""
         return self.layout.acknowledge(queue, deliveries)
 
     def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
@@ -104,7 +103,6 @@ class RedisBinding(Binding):
         return self.layout.recover(queue)
 
     def unowned(self, queue: str) -> int:
-        """Messages in flight that have no deadline."""
         return self.layout.unowned(queue) if isinstance(self.layout, DefaultLayout) else 0
 
     def check_queue(self, queue: str) -> None:
@@ -128,7 +126,6 @@ class RedisBinding(Binding):
             seen += len(stored)
 
     def now(self) -> float:
-        """Return the time of the server's clock."""
         return self._client.now()
 
     def skew(self) -> float:
@@ -136,12 +133,10 @@ class RedisBinding(Binding):
         return time.time() - now
 
     def close(self) -> None:
-        """Close the connection."""
         self._client.close()
 
     @classmethod
     def dead_letter_name(cls, queue: str, style: DeadLetterStyle) -> str:
-        """`<queue>.dlq`, or `<queue>:failed`."""
         return f"{queue}.dlq" if style == "babelqueue" else f"{queue}:failed"
 
     def identities(self, deliveries: pa.RecordBatch) -> list[str]:

@@ -194,7 +194,6 @@ class RedisClient:
         return list(self._answer(ask, None, repeatable=True))
 
     def append(self, queue: str, values: pa.BinaryArray) -> int:
-        """Append values to a list; how many."""
         self._answer(
             lambda redis: redis.client.execute_command("RPUSH", queue, *redis.arguments(values)),
             queue,
@@ -226,7 +225,6 @@ class RedisClient:
         return self._clock.now()
 
     def close(self) -> None:
-        """Close the connection; idempotent."""
         if self._deployment is not None:
             self._deployment.close()
         self._deployment = None

@@ -148,7 +148,6 @@ class DefaultLayout(Layout):
     )
 
     def ready(self, queue: str) -> str:
-        """Return the queue's name itself."""
         return queue
 
     def processing(self, queue: str) -> str:
@@ -286,7 +285,6 @@ class LaravelLayout(Layout):
     own_keys = re.compile(r":(delayed|reserved|notify|published:[0-9a-f]{32})\Z")
 
     def ready(self, queue: str) -> str:
-        """Return the queue's name behind the prefix."""
         return self._options.prefix + queue
 
     def claims(self, queue: str) -> str:
@@ -294,7 +292,6 @@ class LaravelLayout(Layout):
         return f"{self.ready(queue)}:reserved"
 
     def backlog(self, queue: str) -> int:
-        """Messages that are ready, due or lapsed."""
         keys = [self.ready(queue), self.delayed(queue), self.claims(queue)]
         return int(self._client.run("laravel_backlog", keys, [int(self._recovers)], repeatable=True))
 
@@ -315,11 +312,9 @@ class LaravelLayout(Layout):
         return self.received(bodies, pa.array(members, pa.binary()))
 
     def received(self, stored: list[bytes], receipts: pa.Array | None = None) -> pa.RecordBatch:
-        """Bodies as they are."""
         return deliveries(len(stored), body=stored, receipt=receipts)
 
     def settle(self, queue: str, claimed: pa.RecordBatch, *, give_back: bool) -> pa.BooleanArray:
-        """Acknowledge by reserved member."""
         bodies, receipts = claimed.column("body"), claimed.column("receipt")
         members = pc.if_else(pc.equal(pc.binary_length(receipts), 0), bodies, receipts)
         keys, args = [self.claims(queue)], [len(members), *_values(members)]

@@ -96,7 +96,6 @@ class RedisOptions:
 
     @property
     def address(self) -> str:
-        """`host:port` of each node, as shown in errors."""
         return ",".join(f"{host}:{port}" for host, port in self.nodes)
 
     @property
@@ -109,7 +108,6 @@ class RedisOptions:
 
     @classmethod
     def parse(cls, config: BindingConfig) -> RedisOptions:
-        """Read a configuration; `OptionError` for what is unknown or cannot be used."""
         url = _split(config.url)
         values = {**url.login, **_TABLE.parse(config, url.query)}
         tls = _TABLE.tls_of(values, secure=url.secure)

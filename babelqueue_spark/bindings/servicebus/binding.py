@@ -209,7 +209,6 @@ class ServiceBusBinding(Binding):
         return f"{owner}.dlq" if style == "babelqueue" else f"{owner}.failed"
 
     def attempts(self, body_attempts: pa.Int32Array, deliveries: pa.RecordBatch) -> pa.Int32Array:
-        """Return the larger of the body's count and the deliveries before this one."""
         return counted_attempts(body_attempts, deliveries.column("count"))
 
     def duplicate_window(self, queue: str) -> float:

@@ -225,11 +225,9 @@ class ServiceBusLinks:
         return self._senders[queue]
 
     def send(self, queue: str, batch: ServiceBusMessageBatch) -> None:
-        """Send a batch; returns when the service has it."""
         self.sender(queue).send_messages(batch, timeout=self._options.patience)
 
     def error(self, text: str, queue: str = "", kind: type[BrokerError] = BrokerError) -> BrokerError:
-        """Return an error that names the broker and the queue."""
         named = f"queue '{queue}': " if queue else ""
         return kind(f"Service Bus at {self._options.namespace}: {named}{text}")
 
@@ -248,7 +246,6 @@ class ServiceBusLinks:
             raise self.error(advice.text, queue, advice.error) from None
 
     def close(self) -> None:
-        """Close all connections; idempotent."""
         if self._client is not None:
             self._client.close()
         self._client = None

@@ -110,7 +110,6 @@ class ServiceBusOptions:
 
     @classmethod
     def parse(cls, config: BindingConfig) -> ServiceBusOptions:
-        """Read a configuration; `OptionError` for what is unknown or cannot be used."""
         given = _TABLE.parse(config)
         if ("client_secret" in given) and not {"client_id", "tenant_id"} <= given.keys():
             raise OptionError(

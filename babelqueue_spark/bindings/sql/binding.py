@@ -236,7 +236,6 @@ class SqlBinding(Binding):
             yield self._received(rows, [f" {row[0]}".encode() for row in rows] if _is_failed(queue) else None)
 
     def now(self) -> float:
-        """Return the time of the server's clock, on SQLite the host's."""
         return self._client.now()
 
     def skew(self) -> float | None:
@@ -253,7 +252,6 @@ class SqlBinding(Binding):
             return [str(name) for name in connection.scalars(names)]
 
     def close(self) -> None:
-        """Close the connection."""
         self._client.close()
 
     def claimable(self, queue: str) -> bool:

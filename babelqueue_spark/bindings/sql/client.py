@@ -109,7 +109,6 @@ class SqlClient:
         self._longest_statement = math.inf
 
     def longest_statement(self) -> float:
-        """Bytes of the longest statement that the server takes."""
         with self._explained():
             self._connected()
         return self._longest_statement
@@ -204,7 +203,6 @@ class SqlClient:
         return found
 
     def close(self) -> None:
-        """Close the connection; idempotent."""
         if self._engine is not None:
             self._engine.dispose()
         self._engine = None

@@ -80,7 +80,6 @@ class SqlOptions:
 
     @classmethod
     def parse(cls, config: BindingConfig) -> SqlOptions:
-        """Read a configuration; `OptionError` for what is unknown or cannot be used."""
         given = _TABLE.parse(config)
         layout = given.get("layout", "initphp")
         if layout == "outbox" and "failed_table" in given:

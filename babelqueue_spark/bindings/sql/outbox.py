@@ -67,20 +67,16 @@ class OutboxTables:
 
     @property
     def order(self) -> tuple[ColumnElement[Any], ...]:
-        """Of claims."""
         return (self.jobs.c.id,)
 
     def due(self, now: str) -> tuple[ColumnElement[bool], ...]:
-        """Conditions of a row that was not published."""
         del now
         return (self.jobs.c.status == PENDING,)
 
     def acknowledged(self) -> Update:
-        """Return the statement for rows that are acknowledged."""
         return update(self.jobs).values(status=PUBLISHED, reserved_at=None, claim=None, error=None)
 
     def row(self, mirror: dict[str, Any], queue: str, due: str, now: str) -> dict[str, Any]:
-        """Return a new row."""
         del due
         return {"queue": queue, "payload": mirror["payload"], "created_at": now}
 

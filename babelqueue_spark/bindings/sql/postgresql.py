@@ -19,13 +19,11 @@ class BoundedConnection(Connection[Any]):
 
     @classmethod
     def opened(cls, *args: Any, read_timeout: str, **kwargs: Any) -> Self:
-        """Return a connection as psycopg opens it."""
         made = cls.connect(*args, **kwargs)
         made.read_timeout = float(read_timeout)
         return made
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
-        """Wait as psycopg does, for a bounded time."""
         return super().wait(_bounded(gen, self.read_timeout, self.close), *args, **kwargs)
 
 

@@ -49,7 +49,6 @@ class Time(UserDefinedType[str]):
     cache_ok = True
 
     def get_col_spec(self, **_: object) -> str:
-        """Return the name as InitPHP spells it."""
         return "DATETIME"
 
 
@@ -106,7 +105,6 @@ class Tables:
         return (self.jobs.c.available_at <= now,)
 
     def acknowledged(self) -> Delete:
-        """Return the statement for rows that are acknowledged."""
         return delete(self.jobs)
 
     def row(self, mirror: dict[str, Any], queue: str, due: str, now: str) -> dict[str, Any]:

@@ -193,7 +193,6 @@ class SqsBinding(Binding):
         raise self._sqs.error("it cannot be read without consuming it: use spark.readStream", queue)
 
     def close(self) -> None:
-        """Close connections and threads."""
         self._sqs.close()
 
     @classmethod
@@ -294,7 +293,6 @@ class _Room:
             return 0
 
     def fill(self, asked: int, sizes: Sequence[int]) -> None:
-        """Note the sizes of the messages of a receive."""
         with self._changed:
             self._asked -= asked
             self._messages += asked - len(sizes)

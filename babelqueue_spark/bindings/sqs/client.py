@@ -107,7 +107,6 @@ class SqsClient(AwsClient):
         return super().error(text, short_name(queue), kind)
 
     def close(self) -> None:
-        """Close connections and threads; idempotent."""
         if self._threads is not None:
             self._threads.shutdown()
         self._threads = None

@@ -46,7 +46,6 @@ class SqsOptions(AwsOptions):
 
     @classmethod
     def parse(cls, config: BindingConfig) -> Self:
-        """Read a configuration; `OptionError` for what is unknown or cannot be used."""
         given = cls._given(config)
         given.pop("wait_time", None)  # the SDK's long polling: a claim never waits
         visibility = given.pop("visibility_timeout", DEFAULT_VISIBILITY)
