@@ -40,12 +40,7 @@ group or session. `receipt`: whatever
 """
 
 OUTGOING = pa.schema(
-    [
-        ("body", pa.binary()),
-        ("headers", HEADERS),
-        ("key", pa.string()),
-        ("delay", pa.int64()),
-    ]
+    [("body", pa.binary()), ("headers", HEADERS), ("key", pa.string()), ("delay", pa.int64())]
 )
 """What `publish` takes, a row a message. `delay` is in milliseconds from now; null and 0 mean none.
 

@@ -143,13 +143,7 @@ class BaseBinding(ABC):
     def backlog(self, queue: str) -> int:
         """Return how many messages a reader could get soon: ready, due, or claimed by a dead reader."""
 
-    def publish(
-        self,
-        queue: str,
-        messages: pa.RecordBatch,
-        *,
-        idempotency_key: str | None = None,
-    ) -> int:
+    def publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None = None) -> int:
         """Append `OUTGOING` messages in order; returns how many, after the broker has confirmed.
 
         With `idempotency_key` (where `publish_once`), a batch whose key was published before is not

@@ -147,6 +147,15 @@ def whole(least: int, most: float = math.inf) -> Callable[[str], int]:
 
 count = whole(1, 999_999)
 
+SSL: Parsers = {
+    "ssl_ca_certs": str,
+    "ssl_certfile": str,
+    "ssl_keyfile": str,
+    "ssl_password": str,
+    "ssl_check_hostname": flag,
+}
+"""What `tls_context` takes."""
+
 
 @takes("a text that is not empty")
 def name(text: str) -> str:

@@ -24,13 +24,7 @@ from babelqueue_spark.envelope.rows import DeadLetter, Meta, Row
 
 Kind = type | dict[str, Any]
 
-META_KINDS: dict[str, type] = {
-    "id": str,
-    "queue": str,
-    "lang": str,
-    "schema_version": int,
-    "created_at": int,
-}
+META_KINDS: dict[str, type] = {"id": str, "queue": str, "lang": str, "schema_version": int, "created_at": int}
 DEAD_LETTER_KINDS: dict[str, type] = {
     "reason": str,
     "error": str,

@@ -87,10 +87,7 @@ class Journal:
     """
 
     def __init__(
-        self,
-        location: str,
-        clock: Callable[[], float] = time.time,
-        config: Mapping[str, str] | None = None,
+        self, location: str, clock: Callable[[], float] = time.time, config: Mapping[str, str] | None = None
     ) -> None:
         self._store = open_store(location, config=config)
         self.location = self._store.location

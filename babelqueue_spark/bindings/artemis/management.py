@@ -38,10 +38,7 @@ class Management:
                 b"",
                 durable=False,
                 properties={"reply-to": reply_to, "correlation-id": amqp.text(name)},
-                application={
-                    "_AMQ_ResourceName": amqp.text(resource),
-                    "_AMQ_Attribute": amqp.text(name),
-                },
+                application={"_AMQ_ResourceName": amqp.text(resource), "_AMQ_Attribute": amqp.text(name)},
             )
             for name in _COUNTS
         )

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from babelqueue_spark.bindings.contract import BindingConfig
-from babelqueue_spark.bindings.options import OptionTable, Parsers, flag, milliseconds, timeout
+from babelqueue_spark.bindings.options import SSL, OptionTable, Parsers, flag, milliseconds, timeout
 from babelqueue_spark.errors import OptionError
 
 _OWN: Parsers = {
@@ -17,29 +17,16 @@ _OWN: Parsers = {
     "duplicate_detection": flag,
 }
 
-_TLS: Parsers = {
-    "ssl_ca_certs": str,
-    "ssl_certfile": str,
-    "ssl_keyfile": str,
-    "ssl_password": str,
-    "ssl_check_hostname": flag,
-}
-
-_TABLE = OptionTable(broker="artemis", own=_OWN, tls=_TLS, tls_scheme="artemis+ssl")
+_TABLE = OptionTable(broker="artemis", own=_OWN, tls=SSL, tls_scheme="artemis+ssl")
 _PORTS = {"artemis": 5672, "artemis+ssl": 5671}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArtemisOptions:
-    """What the binding makes of its configuration.
+    """What the binding makes of its configuration: the options of the package, and what follows from them.
 
     Attributes:
-        host, port: of the acceptor.
         user, password: None = an anonymous login.
-        secure: whether it is TLS.
-        timeout: seconds until the broker must have answered.
-        time_to_live_ms: after which a message that was published expires; None = never.
-        duplicate_detection: whether what is published has an id by which the broker drops repeats.
         tls: the `ssl_` options.
     """
 

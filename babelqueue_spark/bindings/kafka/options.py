@@ -40,11 +40,7 @@ def _tiers(text: str) -> Tiers:
     return Tiers(delays)
 
 
-_OWN: Parsers = {
-    "group.id": name,
-    "retry_tiers_ms": _tiers,
-    "timeout_seconds": whole_seconds,
-}
+_OWN: Parsers = {"group.id": name, "retry_tiers_ms": _tiers, "timeout_seconds": whole_seconds}
 _TABLE = OptionTable(
     broker="kafka", own=_OWN, passed=_OF_THE_CLIENT, aside=", to librdkafka too as far as it is passed on"
 )
@@ -54,13 +50,10 @@ _FIELDS = {"group.id": "group", "retry_tiers_ms": "tiers", "timeout_seconds": "t
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaOptions:
-    """What the binding makes of its configuration.
+    """What the binding makes of its configuration: the options of the package, and what follows from them.
 
     Attributes:
         servers: `host:port`, several with commas.
-        group: whose committed offsets tell monitors how far a stream is.
-        tiers: where delayed messages wait.
-        timeout: seconds until the broker must have answered.
         client: properties of librdkafka.
         max_bytes: most bytes of a record with all that belongs to it.
     """

@@ -44,13 +44,7 @@ class KinesisBinding(LogBinding):
     name = "kinesis"
     title = "Kinesis"
     counts_messages = False
-    capabilities = Capabilities(
-        publish_batch=10_000,
-        max_delay=0,
-        browse="exact",
-        ordered=True,
-        keys=True,
-    )
+    capabilities = Capabilities(publish_batch=10_000, max_delay=0, browse="exact", ordered=True, keys=True)
 
     def __init__(self, config: BindingConfig) -> None:
         super().__init__(config)

@@ -57,18 +57,10 @@ _TABLE = OptionTable(
 
 @dataclass(frozen=True, kw_only=True)
 class PulsarOptions:
-    """What the binding makes of its configuration.
+    """What the binding makes of its configuration: the options of the package, and what follows from them.
 
     Attributes:
-        url: the service URL.
-        address: its `host:port`, several with commas, as shown in errors.
-        subscription: the Shared subscription that claims come from.
-        topic_prefix: precedes the name of a queue to make it that of a topic.
-        token: a JSON web token; None = no login, or by `tls_certificate_file_path`.
-        admin_url: the HTTP endpoint that is asked for the backlog beyond what was looked at; None = none.
-        batching: whether a producer joins messages to batches.
-        operation_timeout_seconds: until the broker must have answered.
-        connection_timeout_ms: until a connection must be made.
+        address: `host:port`, several with commas, as shown in errors.
         tls: the `tls_` options.
     """
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pika
 
 from babelqueue_spark.bindings.contract import BindingConfig
-from babelqueue_spark.bindings.options import OptionTable, Parsers, flag, one_of, timeout, tls_context, whole
+from babelqueue_spark.bindings.options import SSL, OptionTable, Parsers, one_of, timeout, tls_context, whole
 from babelqueue_spark.errors import OptionError
 
 _OWN: Parsers = {
@@ -29,18 +29,10 @@ _CLIENT: Parsers = {
     "stack_timeout": timeout,
 }
 
-_TLS: Parsers = {
-    "ssl_ca_certs": str,
-    "ssl_certfile": str,
-    "ssl_keyfile": str,
-    "ssl_password": str,
-    "ssl_check_hostname": flag,
-}
-
 _TABLE = OptionTable(
     broker="rabbitmq",
     own={**_OWN, **_CLIENT},
-    tls=_TLS,
+    tls=SSL,
     tls_scheme="amqps",
     of_client={"connection_name": "client_name"},
 )
@@ -56,16 +48,10 @@ _MORE = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class RabbitOptions:
-    """What the binding makes of its configuration.
+    """What the binding makes of its configuration: the options of the package, and what follows from them.
 
     Attributes:
-        url: the connection string.
         address: `host:port`, with the vhost where it is not `/`, as shown in errors.
-        exchange: where `publish` sends; the default exchange when empty, whose queues are declared.
-        routing_key: in place of the queue's name, for an exchange of the user's.
-        delayed_exchange: an exchange of the plugin rabbitmq_delayed_message_exchange; None = wait queues.
-        delay_queue_type: of wait queues, `classic` or `quorum`.
-        client_name: as the management page shows the connection.
         client: further parameters of the connection.
         tls: the `ssl_` options.
     """

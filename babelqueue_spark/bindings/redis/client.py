@@ -69,11 +69,7 @@ _ADVICE: tuple[tuple[type[Exception] | None, str, Advice], ...] = (
     ),
     (exceptions.ClusterCrossSlotError, "CROSSSLOT", _OF_A_CLUSTER),
     (exceptions.AskError, "MOVED", _OF_A_CLUSTER),
-    (
-        None,
-        "NOREPLICAS",
-        unreachable("too few replicas follow it (min-replicas-to-write): start them"),
-    ),
+    (None, "NOREPLICAS", unreachable("too few replicas follow it (min-replicas-to-write): start them")),
     (
         None,
         "Cluster mode is not enabled",

@@ -300,14 +300,7 @@ class LaravelLayout(Layout):
         bodies, members = self._client.run(
             "laravel_claim",
             [self.ready(queue), self._notify(queue), self.claims(queue), self.delayed(queue)],
-            [
-                self._lease(),
-                messages,
-                max_bytes,
-                least,
-                self.migration_limit,
-                int(self._recovers),
-            ],
+            [self._lease(), messages, max_bytes, least, self.migration_limit, int(self._recovers)],
         )
         return self.received(bodies, pa.array(members, pa.binary()))
 

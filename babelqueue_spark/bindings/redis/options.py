@@ -10,7 +10,7 @@ from typing import Any, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from babelqueue_spark.bindings.contract import BindingConfig
-from babelqueue_spark.bindings.options import OptionTable, Parsers, flag, seconds, takes, whole
+from babelqueue_spark.bindings.options import SSL, OptionTable, Parsers, flag, seconds, takes, whole
 from babelqueue_spark.errors import OptionError
 
 DEFAULT_VISIBILITY = 90
@@ -51,13 +51,9 @@ _CLIENT: Parsers = {
 _SENTINEL: Parsers = {"sentinel_username": str, "sentinel_password": str}
 
 _TLS: Parsers = {
-    "ssl_ca_certs": str,
+    **SSL,
     "ssl_ca_path": str,
-    "ssl_certfile": str,
-    "ssl_keyfile": str,
-    "ssl_password": str,
     "ssl_cert_reqs": str,
-    "ssl_check_hostname": flag,
 }
 
 _TABLE = OptionTable(broker="redis", own={**_OWN, **_CLIENT, **_SENTINEL}, tls=_TLS, tls_scheme="rediss")
@@ -68,19 +64,13 @@ _OF_A_CLUSTER = {"socket_connect_timeout": 5.0, "socket_timeout": 10.0}
 
 @dataclass(frozen=True, kw_only=True)
 class RedisOptions:
-    """What the binding makes of its configuration.
+    """What the binding makes of its configuration: the options of the package, and what follows from them.
 
     Attributes:
-        topology: one server, a Redis Cluster, or servers that Sentinels watch.
         nodes: host and port of the server, of some nodes of the cluster, or of the Sentinels.
         service: the name by which Sentinels know the servers; empty elsewhere.
-        secure: whether all of them speak TLS.
-        client: further arguments of the client.
-        sentinel_client: those of the clients of Sentinels.
-        laravel: Laravel's key layout in place of the SDKs' default one.
-        prefix: what Laravel's layout puts before a queue's name.
+        client, sentinel_client: further arguments of the clients.
         visibility: whole seconds a claim may stay unacknowledged; None = for ever.
-        reclaim_idle: seconds after which an entry in flight without a deadline is released; None = never.
     """
 
     topology: Topology

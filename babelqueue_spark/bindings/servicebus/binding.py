@@ -13,11 +13,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from azure.servicebus import (
-    ServiceBusMessageBatch,
-    ServiceBusMessageState,
-    ServiceBusReceivedMessage,
-)
+from azure.servicebus import ServiceBusMessageBatch, ServiceBusMessageState, ServiceBusReceivedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError
 
 from babelqueue_spark.bindings.batches import counted_attempts, fitting

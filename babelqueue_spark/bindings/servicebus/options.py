@@ -52,22 +52,11 @@ _TABLE = OptionTable(broker="servicebus", own=_OWN, of_client=_OF_THE_CLIENT)
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceBusOptions:
-    """What the binding makes of its configuration.
+    """What the binding makes of its configuration: the options of the package, and what follows from them.
 
     Attributes:
         connection_string: with a shared access key or signature; None = Azure AD.
         namespace: the host, with a port where the string has one; as shown in errors.
-        transport: plain AMQP, or AMQP over WebSockets.
-        custom_endpoint_address: where to connect in place of the namespace.
-        connection_verify: a file of certificates to trust.
-        tenant_id, client_id, client_secret: who asks Azure AD; `client_id` alone is a managed identity's.
-        sessions: all queues require sessions.
-        session_id: the session of messages without a key; None = the queue's name.
-        duplicate_window: seconds for which all queues remember message ids; 0 = they do not.
-        prefetch: most messages on their way to a claim.
-        max_wait_time: seconds a claim waits for its first message.
-        retry_total: how often a failed request is repeated.
-        try_timeout: seconds a request may take.
     """
 
     connection_string: str | None = field(default=None, repr=False)

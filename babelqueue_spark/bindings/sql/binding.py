@@ -30,12 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from babelqueue_spark.bindings.batches import (
-    deliveries,
-    envelopes_of,
-    fitting,
-    milliseconds,
-)
+from babelqueue_spark.bindings.batches import deliveries, envelopes_of, fitting, milliseconds
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
 from babelqueue_spark.bindings.sql import times, zones
 from babelqueue_spark.bindings.sql.client import SqlClient

@@ -40,8 +40,7 @@ _REFUSALS: Refusals = {
         "it was deleted less than a minute ago: wait before it is created again"
     ),
     "OverLimit": Advice(
-        "too many messages are in flight: acknowledge some, or lower maxMessagesPerTrigger",
-        OverLimitError,
+        "too many messages are in flight: acknowledge some, or lower maxMessagesPerTrigger", OverLimitError
     ),
     BUSY: throttled("lower numPartitions or sqs.concurrency"),
 }

@@ -122,11 +122,7 @@ def projections(envelopes: pa.RecordBatch) -> Iterator[Sequence[_Attribute]]:
         pc.struct_field(meta, "schema_version").cast(pa.string()),
         created_at.cast(pa.string()),
     )
-    names = [
-        *((name, "String") for name in _STRINGS),
-        (VERSION, "Number"),
-        ("bq-created-at", "Number"),
-    ]
+    names = [*((name, "String") for name in _STRINGS), (VERSION, "Number"), ("bq-created-at", "Number")]
     for values in zip(*(column.to_pylist() for column in columns), strict=True):
         yield [(*name, value) for name, value in zip(names, values, strict=True)]
 
