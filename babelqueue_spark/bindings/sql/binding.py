@@ -10,24 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Delete,
-    Select,
-    String,
-    Table,
-    Update,
-    case,
-    cast,
-    delete,
-    func,
-    insert,
-    null,
-    or_,
-    select,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from babelqueue_spark.bindings.batches import deliveries, envelopes_of, fitting, milliseconds
@@ -97,7 +80,8 @@ class SqlBinding(Binding):
         with self._client.reading() as connection:
             now = self._client.dialect.now(connection)
             ready = (*self._named(table, queue), *self._ready(queue, now))
-            return connection.execute(select(func.count()).select_from(table).where(*ready)).scalar_one()
+            counted = sa.select(sa.func.count()).select_from(table).where(*ready)
+            return connection.execute(counted).scalar_one()
 
     def advice(self, queue: str) -> str:
         """Another time zone, which PHP may have."""
@@ -113,7 +97,7 @@ class SqlBinding(Binding):
         )
         with self._client.reading() as connection:
             ready = (*self._named(table, queue), *self._ready(queue, self._client.dialect.now(connection)))
-            first = select(cast(since, String)).where(*ready).order_by(*order).limit(1)
+            first = sa.select(sa.cast(since, sa.String)).where(*ready).order_by(*order).limit(1)
             found = times.read(pa.array(connection.scalars(first).all(), pa.string()), self._zone)
         return found[0].value / 1_000_000 if len(found) and found[0].is_valid else None
 
@@ -129,19 +113,19 @@ class SqlBinding(Binding):
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
         """Rows that still carry the `reserved_at` of the claim; rows of the failed table by id alone."""
         if _is_failed(queue):
-            return self._settle(self._table(queue), deliveries, delete)
+            return self._settle(self._table(queue), deliveries, sa.delete)
         return self._settle(self._tables.jobs, deliveries, lambda _: self._tables.acknowledged())
 
     def release(self, queue: str, deliveries: pa.RecordBatch) -> None:
         """Release by clearing `reserved_at`, so that the messages have their former places in the queue."""
         if not _is_failed(queue):
-            self._settle(self._tables.jobs, deliveries, lambda jobs: update(jobs).values(reserved_at=None))
+            self._settle(self._tables.jobs, deliveries, lambda jobs: sa.update(jobs).values(reserved_at=None))
 
     def pending_queues(self) -> list[str]:
         """Return the queues that rows of an outbox wait for."""
         jobs = self._tables.jobs
         with self._client.reading() as connection:
-            waiting = select(jobs.c.queue).where(*self._tables.due("")).distinct().order_by(jobs.c.queue)
+            waiting = sa.select(jobs.c.queue).where(*self._tables.due("")).distinct().order_by(jobs.c.queue)
             return list(connection.scalars(waiting))
 
     def has_untried(self, queue: str) -> bool:
@@ -155,7 +139,7 @@ class SqlBinding(Binding):
         Rows that are claimed together again keep both.
         """
         jobs = self._tables.jobs
-        first = select(jobs.c.claim, jobs.c.singly).where(
+        first = sa.select(jobs.c.claim, jobs.c.singly).where(
             jobs.c.id == int(deliveries.column("id")[0].as_py())
         )
         with self._client.reading() as connection:
@@ -164,7 +148,7 @@ class SqlBinding(Binding):
 
     def note_singly(self, deliveries: pa.RecordBatch) -> None:
         """Note that claimed rows of an outbox are published one by one."""
-        self._settle(self._tables.jobs, deliveries, lambda jobs: update(jobs).values(singly=1))
+        self._settle(self._tables.jobs, deliveries, lambda jobs: sa.update(jobs).values(singly=1))
 
     def mark_failed(self, deliveries: pa.RecordBatch, error: str, *, together: bool) -> None:
         """Count an attempt at claimed rows of an outbox, and store why it failed; they stay pending.
@@ -177,7 +161,7 @@ class SqlBinding(Binding):
             "error": error[:ERROR_LENGTH],
             "reserved_at": _LONG_AGO if together else None,
         }
-        self._settle(jobs, deliveries, lambda table: update(table).values(values))
+        self._settle(jobs, deliveries, lambda table: sa.update(table).values(values))
 
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         """Publish in one transaction; `urn`, `trace_id` and `attempts` mirror the body, however bad it is."""
@@ -187,11 +171,11 @@ class SqlBinding(Binding):
             self._failed_rows(queue, messages) if _is_failed(queue) else self._job_rows(queue, messages)
         )
 
-        def append(connection: Connection) -> int:
+        def append(connection: sa.Connection) -> int:
             if idempotency_key is not None and not self._is_new(connection, idempotency_key):
                 return 0
             if rows:
-                connection.execute(insert(self._table(queue)), rows)
+                connection.execute(sa.insert(self._table(queue)), rows)
             return len(rows)
 
         try:
@@ -225,7 +209,7 @@ class SqlBinding(Binding):
         """Browse by id, up to the newest row at the start; receipts only for the failed table."""
         table, seen = self._table(queue), 0
         with self._client.reading() as connection:
-            newest = connection.scalar(select(func.max(table.c.id))) or 0
+            newest = connection.scalar(sa.select(sa.func.max(table.c.id))) or 0
         while seen < newest:
             rows, seen = self._browsed(queue, seen, newest)
             yield self._received(rows, [f" {row[0]}".encode() for row in rows] if _is_failed(queue) else None)
@@ -242,7 +226,7 @@ class SqlBinding(Binding):
         return self._client.missing()
 
     def queues(self) -> list[str]:
-        names = select(self._tables.jobs.c.queue).distinct().limit(1000)
+        names = sa.select(self._tables.jobs.c.queue).distinct().limit(1000)
         with self._client.reading() as connection:
             return [str(name) for name in connection.scalars(names)]
 
@@ -263,28 +247,30 @@ class SqlBinding(Binding):
         """`<queue>.dlq`, or `failed/<queue>`: the rows of the failed table with that queue."""
         return f"{queue}.dlq" if style == "babelqueue" else f"{_FAILED}{queue}"
 
-    def _table(self, queue: str) -> Table:
+    def _table(self, queue: str) -> sa.Table:
         if not _is_failed(queue):
             return self._tables.jobs
         if self._tables.failed is None:
             raise BrokerError(f"{self._client.address}: queue '{queue}': an outbox has no failed table")
         return self._tables.failed
 
-    def _ready(self, queue: str, seconds: float) -> tuple[ColumnElement[bool], ...]:
+    def _ready(self, queue: str, seconds: float) -> tuple[sa.ColumnElement[bool], ...]:
         if _is_failed(queue):
             return ()
         jobs = self._tables.jobs
-        unclaimed = or_(jobs.c.reserved_at.is_(None), self._lapsed(seconds))
+        unclaimed = sa.or_(jobs.c.reserved_at.is_(None), self._lapsed(seconds))
         return (*self._tables.due(times.written(seconds, self._zone)), unclaimed)
 
-    def _lapsed(self, seconds: float) -> ColumnElement[bool]:
+    def _lapsed(self, seconds: float) -> sa.ColumnElement[bool]:
         before = times.written_before(seconds, self._retry_after, self._zone)
         return self._tables.jobs.c.reserved_at <= before
 
-    def _named(self, table: Table, queue: str) -> tuple[ColumnElement[bool], ...]:
+    def _named(self, table: sa.Table, queue: str) -> tuple[sa.ColumnElement[bool], ...]:
         return self._client.dialect.named(table.c.queue, _original(queue))
 
-    def _claimed(self, connection: Connection, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
+    def _claimed(
+        self, connection: sa.Connection, queue: str, messages: int, max_bytes: int
+    ) -> pa.RecordBatch:
         jobs, seconds = self._tables.jobs, self._client.dialect.now(connection)
         ready = (*self._named(jobs, queue), *self._ready(queue, seconds))
         values: dict[str, Any] = {"reserved_at": times.written(seconds, self._zone)}
@@ -298,11 +284,11 @@ class SqlBinding(Binding):
             ready = (*ready, which)
             values |= new
         wanted = (
-            select(jobs.c.id).where(*ready).order_by(*self._tables.order).with_for_update(skip_locked=True)
+            sa.select(jobs.c.id).where(*ready).order_by(*self._tables.order).with_for_update(skip_locked=True)
         )
         rows = self._taken(connection, jobs, wanted, messages, max_bytes)
         ids = [row[0] for row in rows]
-        self._client.change(connection, update(jobs).values(values), ids)
+        self._client.change(connection, sa.update(jobs).values(values), ids)
         return self._received(rows, [f"{values['reserved_at']} {row}".encode() for row in ids])
 
     def _pending(self, queue: str) -> Pending:
@@ -319,13 +305,13 @@ class SqlBinding(Binding):
         )
         with self._client.reading() as connection:
             due = self._ready(queue, dialect.now(connection))
-            ready = select(table.c.id).where(*wanted, *due).order_by(table.c.id)
+            ready = sa.select(table.c.id).where(*wanted, *due).order_by(table.c.id)
             rows = self._taken(connection, table, ready, _BROWSE_ROWS, _BROWSE_BYTES)
         there = [row for row in rows if row[1] is not None]  # others may have taken some meanwhile
         return there, rows[-1][0] if rows else newest
 
     def _taken(
-        self, connection: Connection, table: Table, ids: Select[Any], rows: int, max_bytes: int
+        self, connection: sa.Connection, table: sa.Table, ids: sa.Select[Any], rows: int, max_bytes: int
     ) -> list[Any]:
         """Return the first rows of a selection: id, payload, `created_at` as stored, whether it was claimed.
 
@@ -334,10 +320,11 @@ class SqlBinding(Binding):
         """
         dialect = self._client.dialect
         size, payload = dialect.size(table.c.payload), dialect.payload(table.c.payload)
-        small = case((size <= max_bytes // rows, payload), else_=null())
-        reserved = table.c.reserved_at.is_not(None) if "reserved_at" in table.c else null()
-        redelivered = case((reserved, True), else_=null())  # a release leaves no trace
-        selected = ids.add_columns(size, small, cast(table.c.created_at, String), redelivered).limit(rows)
+        small = sa.case((size <= max_bytes // rows, payload), else_=sa.null())
+        reserved = table.c.reserved_at.is_not(None) if "reserved_at" in table.c else sa.null()
+        redelivered = sa.case((reserved, True), else_=sa.null())  # a release leaves no trace
+        created_at = sa.cast(table.c.created_at, sa.String)
+        selected = ids.add_columns(size, small, created_at, redelivered).limit(rows)
         listed = connection.execute(selected).all()
         found = listed[: fitting([row[1] for row in listed], max_bytes)]
         large = [row[0] for row in found if row[2] is None]
@@ -359,12 +346,12 @@ class SqlBinding(Binding):
         )
 
     def _settle(
-        self, table: Table, deliveries: pa.RecordBatch, change: Callable[[Table], Delete | Update]
+        self, table: sa.Table, deliveries: pa.RecordBatch, change: Callable[[sa.Table], sa.Delete | sa.Update]
     ) -> pa.BooleanArray:
         """Change the rows whose claims are still ours; true for those."""
         claims = [_held_row(receipt) for receipt in deliveries.column("receipt").to_pylist()]
 
-        def settle(connection: Connection) -> set[_HeldRow]:
+        def settle(connection: sa.Connection) -> set[_HeldRow]:
             held: set[_HeldRow] = set()
             for reserved_at, ids in _by_time(claims).items():
                 ours = [self._client.dialect.held(table.c.reserved_at, reserved_at)] if reserved_at else []
@@ -375,14 +362,14 @@ class SqlBinding(Binding):
         held = self._client.write(settle)
         return pa.array([claim in held for claim in claims], pa.bool_())
 
-    def _is_new(self, connection: Connection, idempotency_key: str) -> bool:
+    def _is_new(self, connection: sa.Connection, idempotency_key: str) -> bool:
         """Write the key down unless it is there; forget old ones."""
         published, seconds = self._tables.published, self._client.now()
         kept = times.written(seconds - _KEYS_KEPT, self._zone)
-        connection.execute(delete(published).where(published.c.created_at < kept))
+        connection.execute(sa.delete(published).where(published.c.created_at < kept))
         try:
             created_at = times.written(seconds, self._zone)
-            connection.execute(insert(published).values(marker=idempotency_key, created_at=created_at))
+            connection.execute(sa.insert(published).values(marker=idempotency_key, created_at=created_at))
         except IntegrityError:
             return False
         return True

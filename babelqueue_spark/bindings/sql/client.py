@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Delete, Engine, MetaData, Table, Update, inspect, select
+import sqlalchemy as sa
 from sqlalchemy.engine import URL
 from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
@@ -98,14 +98,14 @@ class OvertakenError(Exception):
 class SqlClient:
     """A connection made at the first use, in the process that needs it; errors that say what to do."""
 
-    def __init__(self, url: URL, metadata: MetaData, whose: str = "InitPHP's") -> None:
+    def __init__(self, url: URL, metadata: sa.MetaData, whose: str = "InitPHP's") -> None:
         self.dialect = dialect_of(url)
         self.address = self.dialect.address(url)
         self._clock = ServerClock(self.address)
         self._url = url
         self._metadata = metadata
         self._whose = whose
-        self._engine: Engine | None = None
+        self._engine: sa.Engine | None = None
         self._longest_statement = math.inf
 
     def longest_statement(self) -> float:
@@ -133,24 +133,24 @@ class SqlClient:
         engine = self.dialect.engine(self._url)
         try:
             with self._explained(), self._transaction(engine, write=False) as connection:
-                found = inspect(connection)
+                found = sa.inspect(connection)
                 lacking = [name for name in self._metadata.tables if not found.has_table(name)]
         finally:
             engine.dispose()
         return f"the table{'s' * (len(lacking) > 1)} {', '.join(lacking)}" if lacking else ""
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def reading(self) -> Iterator[sa.Connection]:
         """Open a transaction that locks nobody out."""
         with self._explained(), self._transaction(self._connected(), write=False) as connection:
             yield connection
 
-    def write(self, work: Callable[[Connection], T]) -> T:
+    def write(self, work: Callable[[sa.Connection], T]) -> T:
         """Run `work` in a transaction, and repeat it a few times where the database preferred others."""
         with self._explained():
             return self._written(self._connected(), work)
 
-    def compete(self, work: Callable[[Connection], T], doing: str) -> T:
+    def compete(self, work: Callable[[sa.Connection], T], doing: str) -> T:
         """Run `work` as `write` does, and again where somebody else has written the same row in between.
 
         Args:
@@ -158,7 +158,7 @@ class SqlClient:
             doing: what the others did, for the error after the last try.
         """
 
-        def attempt(connection: Connection) -> T:
+        def attempt(connection: sa.Connection) -> T:
             try:
                 return work(connection)
             except IntegrityError:
@@ -171,10 +171,10 @@ class SqlClient:
 
     def changed(
         self,
-        connection: Connection,
-        change: Delete | Update,
+        connection: sa.Connection,
+        change: sa.Delete | sa.Update,
         ids: list[int],
-        *conditions: ColumnElement[bool],
+        *conditions: sa.ColumnElement[bool],
     ) -> list[int]:
         """Change the rows with these ids that meet the conditions; their ids, in any order."""
         column = change.table.c.id
@@ -185,21 +185,21 @@ class SqlClient:
         attempt.rollback()
         held: list[int] = []
         for among in self.dialect.among(column, ids):
-            held += connection.scalars(select(column).where(among, *conditions).with_for_update())
+            held += connection.scalars(sa.select(column).where(among, *conditions).with_for_update())
         self.change(connection, change, held)
         return held
 
-    def change(self, connection: Connection, change: Delete | Update, ids: list[int]) -> int:
+    def change(self, connection: sa.Connection, change: sa.Delete | sa.Update, ids: list[int]) -> int:
         """Change the rows with these ids; how many there were."""
         conditions = self.dialect.among(change.table.c.id, ids)
         return sum(connection.execute(change.where(among)).rowcount for among in conditions)
 
-    def payloads(self, connection: Connection, table: Table, ids: list[int]) -> dict[int, str | bytes]:
+    def payloads(self, connection: sa.Connection, table: sa.Table, ids: list[int]) -> dict[int, str | bytes]:
         """Return the payloads of those of the rows that are there."""
         columns = table.c.id, self.dialect.payload(table.c.payload)
         found: dict[int, str | bytes] = {}
         for among in self.dialect.among(table.c.id, ids):
-            found.update((row[0], row[1]) for row in connection.execute(select(*columns).where(among)))
+            found.update((row[0], row[1]) for row in connection.execute(sa.select(*columns).where(among)))
         return found
 
     def close(self) -> None:
@@ -207,7 +207,7 @@ class SqlClient:
             self._engine.dispose()
         self._engine = None
 
-    def _connected(self) -> Engine:
+    def _connected(self) -> sa.Engine:
         if self._engine is None:
             engine = self.dialect.engine(self._url)
             try:
@@ -218,19 +218,19 @@ class SqlClient:
             self._engine = engine
         return self._engine
 
-    def _prepare(self, engine: Engine) -> None:
+    def _prepare(self, engine: sa.Engine) -> None:
         """Create the tables that are missing; refuse those that are something else."""
         with self._transaction(engine, write=False) as connection:
             self._clock.read(lambda: self.dialect.now(connection))
             self._longest_statement = self.dialect.longest_statement(connection)
-            found = inspect(connection)
+            found = sa.inspect(connection)
             present = [table for table in self._metadata.sorted_tables if found.has_table(table.name)]
             for table in present:
                 self._check(table, found.get_columns(table.name))
         if len(present) < len(self._metadata.tables):
             self._written(engine, self._metadata.create_all)
 
-    def _check(self, table: Table, columns: list[ReflectedColumn]) -> None:
+    def _check(self, table: sa.Table, columns: list[ReflectedColumn]) -> None:
         names = {column.name for column in table.columns}
         lacking = names - {column["name"] for column in columns}
         if lacking:
@@ -250,7 +250,7 @@ class SqlClient:
                 "... AT TIME ZONE with that of sql.time_zone"
             )
 
-    def _written(self, engine: Engine, work: Callable[[Connection], T]) -> T:
+    def _written(self, engine: sa.Engine, work: Callable[[sa.Connection], T]) -> T:
         for pause in _REPEAT_AFTER_SECONDS:
             try:
                 with self._transaction(engine, write=True) as connection:
@@ -263,7 +263,7 @@ class SqlClient:
             return work(connection)
 
     @contextmanager
-    def _transaction(self, engine: Engine, *, write: bool) -> Iterator[Connection]:
+    def _transaction(self, engine: sa.Engine, *, write: bool) -> Iterator[sa.Connection]:
         with engine.connect().execution_options(**{WRITES: write}) as connection, connection.begin():
             yield connection
 

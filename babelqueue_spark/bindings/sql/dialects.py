@@ -11,22 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sqlalchemy import (
-    ARRAY,
-    BigInteger,
-    ColumnElement,
-    Connection,
-    Engine,
-    LargeBinary,
-    any_,
-    cast,
-    create_engine,
-    event,
-    func,
-    literal,
-    literal_column,
-    select,
-)
+import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
 WRITES = "babelqueue_writes"
@@ -34,7 +19,7 @@ LOCK_SECONDS = 10
 _IDS_A_STATEMENT = 5_000
 _SWITCH_AGAIN_SECONDS = 0.01
 
-Condition = ColumnElement[bool]
+Condition = sa.ColumnElement[bool]
 
 
 LOST = (
@@ -73,11 +58,11 @@ class Dialect:
         """Return where the database is, without the password."""
         return f"{self.label} at {url.host}{f':{url.port}' if url.port else ''}/{url.database or ''}"
 
-    def engine(self, url: URL) -> Engine:
+    def engine(self, url: URL) -> sa.Engine:
         """Make connections that are checked before use: a server may have been restarted."""
-        engine = create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED")
-        event.listen(engine, "do_connect", self._connect)
-        event.listen(engine, "connect", self._begin_session)
+        engine = sa.create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED")
+        sa.event.listen(engine, "do_connect", self._connect)
+        sa.event.listen(engine, "connect", self._begin_session)
         return engine
 
     def is_there(self, url: URL) -> bool:
@@ -85,13 +70,13 @@ class Dialect:
         del url
         return True
 
-    def now(self, connection: Connection) -> float:
+    def now(self, connection: sa.Connection) -> float:
         """Seconds since 1970, by the clock that all who share the database have in common."""
         if not self.clock:
             return time.time()
         return int(connection.exec_driver_sql(self.clock).scalar_one()) / 1_000_000
 
-    def among(self, column: ColumnElement[int], ids: list[int]) -> Iterator[Condition]:
+    def among(self, column: sa.ColumnElement[int], ids: list[int]) -> Iterator[Condition]:
         """Conditions that together say that the column is one of `ids`; each fits into a statement.
 
         None at all without ids.
@@ -99,21 +84,21 @@ class Dialect:
         for start in range(0, len(ids), _IDS_A_STATEMENT):
             yield column.in_(ids[start : start + _IDS_A_STATEMENT])
 
-    def named(self, column: ColumnElement[str], queue: str) -> tuple[Condition, ...]:
+    def named(self, column: sa.ColumnElement[str], queue: str) -> tuple[Condition, ...]:
         """Conditions that say which queue, for the reserve index."""
         return (column == queue,)
 
-    def named_aside(self, column: ColumnElement[str], queue: str) -> Condition:
+    def named_aside(self, column: sa.ColumnElement[str], queue: str) -> Condition:
         """Return the same, for no index: an expression in place of the column."""
         return column.concat("") == queue
 
-    def payload(self, column: ColumnElement[str]) -> ColumnElement[Any]:
+    def payload(self, column: sa.ColumnElement[str]) -> sa.ColumnElement[Any]:
         """Return the payload as the driver gives it fastest, unchanged: bytes, or text."""
-        return cast(column, LargeBinary)
+        return sa.cast(column, sa.LargeBinary)
 
-    def size(self, column: ColumnElement[str]) -> ColumnElement[int]:
+    def size(self, column: sa.ColumnElement[str]) -> sa.ColumnElement[int]:
         """Bytes of a payload."""
-        return func.octet_length(column)
+        return sa.func.octet_length(column)
 
     def stored(self, body: bytes) -> str | bytes:
         """Return what goes into the payload column; `ValueError` with the reason where it cannot."""
@@ -122,11 +107,11 @@ class Dialect:
         except UnicodeDecodeError:
             raise ValueError("is not UTF-8") from None
 
-    def held(self, reserved_at: ColumnElement[str], since: str) -> Condition:
+    def held(self, reserved_at: sa.ColumnElement[str], since: str) -> Condition:
         """Return whether a row carries the time of a claim."""
         return reserved_at == since
 
-    def longest_statement(self, connection: Connection) -> float:
+    def longest_statement(self, connection: sa.Connection) -> float:
         """Bytes of the longest statement that the server takes."""
         if not self.statement_limit:
             return math.inf
@@ -172,18 +157,18 @@ class Sqlite(Dialect):
         file = Path(str(url.database).removeprefix("file:"))
         return file.exists() or not file.parent.is_dir()
 
-    def engine(self, url: URL) -> Engine:
-        engine = create_engine(url)
-        event.listen(engine, "connect", _open_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
+    def engine(self, url: URL) -> sa.Engine:
+        engine = sa.create_engine(url)
+        sa.event.listen(engine, "connect", _open_sqlite)
+        sa.event.listen(engine, "begin", _begin_sqlite)
         return engine
 
-    def size(self, column: ColumnElement[str]) -> ColumnElement[int]:
-        return func.length(cast(column, LargeBinary))
+    def size(self, column: sa.ColumnElement[str]) -> sa.ColumnElement[int]:
+        return sa.func.length(sa.cast(column, sa.LargeBinary))
 
-    def among(self, column: ColumnElement[int], ids: list[int]) -> Iterator[Condition]:
+    def among(self, column: sa.ColumnElement[int], ids: list[int]) -> Iterator[Condition]:
         if ids:
-            yield column.in_(select(func.json_each(json.dumps(ids)).table_valued("value").c.value))
+            yield column.in_(sa.select(sa.func.json_each(json.dumps(ids)).table_valued("value").c.value))
 
     def stored(self, body: bytes) -> str | bytes:
         try:
@@ -218,16 +203,16 @@ class Postgres(Dialect):
 
         return BoundedConnection.opened(*args, **parameters)
 
-    def among(self, column: ColumnElement[int], ids: list[int]) -> Iterator[Condition]:
+    def among(self, column: sa.ColumnElement[int], ids: list[int]) -> Iterator[Condition]:
         if ids:
-            yield column == any_(literal(ids, ARRAY(BigInteger)))
+            yield column == sa.any_(sa.literal(ids, sa.ARRAY(sa.BigInteger)))
 
-    def payload(self, column: ColumnElement[str]) -> ColumnElement[Any]:
+    def payload(self, column: sa.ColumnElement[str]) -> sa.ColumnElement[Any]:
         return column
 
-    def held(self, reserved_at: ColumnElement[str], since: str) -> Condition:
+    def held(self, reserved_at: sa.ColumnElement[str], since: str) -> Condition:
         # Not the column itself: without statistics, the reserve index would seem better than the ids.
-        return func.date_trunc("second", reserved_at, type_=reserved_at.type) == since
+        return sa.func.date_trunc("second", reserved_at, type_=reserved_at.type) == since
 
     def stored(self, body: bytes) -> str | bytes:
         if b"\0" in body:
@@ -248,22 +233,22 @@ class MySql(Dialect):
     clock = "SELECT timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"
     statement_limit = "SELECT @@max_allowed_packet"
 
-    def engine(self, url: URL) -> Engine:
+    def engine(self, url: URL) -> sa.Engine:
         return super().engine(url.set(drivername=url.drivername.replace("mariadb", "mysql", 1)))
 
-    def among(self, column: ColumnElement[int], ids: list[int]) -> Iterator[Condition]:
+    def among(self, column: sa.ColumnElement[int], ids: list[int]) -> Iterator[Condition]:
         # Written out: as parameters they cost more than the rows.
         for start in range(0, len(ids), _IDS_A_STATEMENT):
-            yield column.in_([literal_column(",".join(map(str, ids[start : start + _IDS_A_STATEMENT])))])
+            yield column.in_([sa.literal_column(",".join(map(str, ids[start : start + _IDS_A_STATEMENT])))])
 
     def literal_size(self, body: bytes) -> int:
         return len(body) + sum(body.count(escaped) for escaped in _ESCAPED)
 
-    def named(self, column: ColumnElement[str], queue: str) -> tuple[Condition, ...]:
+    def named(self, column: sa.ColumnElement[str], queue: str) -> tuple[Condition, ...]:
         return (column == queue, self.named_aside(column, queue))
 
-    def named_aside(self, column: ColumnElement[str], queue: str) -> Condition:
-        return cast(column, LargeBinary) == queue.encode()
+    def named_aside(self, column: sa.ColumnElement[str], queue: str) -> Condition:
+        return sa.cast(column, sa.LargeBinary) == queue.encode()
 
 
 def dialect_of(url: URL) -> Dialect:
@@ -299,6 +284,6 @@ def _switch_to_wal(connection: Any) -> None:
             return
 
 
-def _begin_sqlite(connection: Connection) -> None:
+def _begin_sqlite(connection: sa.Connection) -> None:
     # A transaction that reads first and then writes could not wait for the lock.
     connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options()[WRITES] else "BEGIN")

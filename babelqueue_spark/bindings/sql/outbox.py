@@ -6,24 +6,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import (
-    Column,
-    ColumnElement,
-    Connection,
-    Index,
-    MetaData,
-    Select,
-    String,
-    Table,
-    Text,
-    Update,
-    and_,
-    cast,
-    func,
-    select,
-    text,
-    update,
-)
+import sqlalchemy as sa
 
 from babelqueue_spark.bindings.sql.dialects import Dialect
 from babelqueue_spark.bindings.sql.tables import ID, IN_MYSQL, PAYLOAD, Int, Time, markers
@@ -41,40 +24,40 @@ class OutboxTables:
     whose = "an outbox"
     in_order = True
     """A claim of a queue waits for the one before it to end."""
-    failed: Table | None = None
+    failed: sa.Table | None = None
 
     def __init__(self, table: str) -> None:
-        self.metadata = MetaData()
-        self.jobs = Table(
+        self.metadata = sa.MetaData()
+        self.jobs = sa.Table(
             table,
             self.metadata,
-            Column("id", ID, primary_key=True, nullable=True),
-            Column("queue", String(255), nullable=False),
-            Column("body", PAYLOAD, key="payload", nullable=False),
-            Column("status", String(16), nullable=False, server_default=text(f"'{PENDING}'")),
-            Column("attempts", Int, nullable=False, server_default=text("0")),
-            Column("error", Text),
-            Column("picked_at", Time, key="reserved_at"),
-            Column("claim", String(32)),
-            Column("singly", Int, nullable=False, server_default=text("0")),
-            Column("created_at", Time),
+            sa.Column("id", ID, primary_key=True, nullable=True),
+            sa.Column("queue", sa.String(255), nullable=False),
+            sa.Column("body", PAYLOAD, key="payload", nullable=False),
+            sa.Column("status", sa.String(16), nullable=False, server_default=sa.text(f"'{PENDING}'")),
+            sa.Column("attempts", Int, nullable=False, server_default=sa.text("0")),
+            sa.Column("error", sa.Text),
+            sa.Column("picked_at", Time, key="reserved_at"),
+            sa.Column("claim", sa.String(32)),
+            sa.Column("singly", Int, nullable=False, server_default=sa.text("0")),
+            sa.Column("created_at", Time),
             sqlite_autoincrement=True,
             **IN_MYSQL,
         )
-        Index(f"{table}_pending_idx", self.jobs.c.status, self.jobs.c.queue, self.jobs.c.id)
-        Index(f"{table}_claimed_idx", self.jobs.c.status, self.jobs.c.queue, self.jobs.c.reserved_at)
+        sa.Index(f"{table}_pending_idx", self.jobs.c.status, self.jobs.c.queue, self.jobs.c.id)
+        sa.Index(f"{table}_claimed_idx", self.jobs.c.status, self.jobs.c.queue, self.jobs.c.reserved_at)
         self.published = markers(table, self.metadata)
 
     @property
-    def order(self) -> tuple[ColumnElement[Any], ...]:
+    def order(self) -> tuple[sa.ColumnElement[Any], ...]:
         return (self.jobs.c.id,)
 
-    def due(self, now: str) -> tuple[ColumnElement[bool], ...]:
+    def due(self, now: str) -> tuple[sa.ColumnElement[bool], ...]:
         del now
         return (self.jobs.c.status == PENDING,)
 
-    def acknowledged(self) -> Update:
-        return update(self.jobs).values(status=PUBLISHED, reserved_at=None, claim=None, error=None)
+    def acknowledged(self) -> sa.Update:
+        return sa.update(self.jobs).values(status=PUBLISHED, reserved_at=None, claim=None, error=None)
 
     def row(self, mirror: dict[str, Any], queue: str, due: str, now: str) -> dict[str, Any]:
         del due
@@ -90,16 +73,16 @@ class Pending:
         conditions: which they are.
     """
 
-    jobs: Table
-    conditions: tuple[ColumnElement[bool], ...]
+    jobs: sa.Table
+    conditions: tuple[sa.ColumnElement[bool], ...]
 
-    def has_untried(self, connection: Connection) -> bool:
+    def has_untried(self, connection: sa.Connection) -> bool:
         """Return whether some wait that nobody has tried to publish."""
         return connection.execute(self._first(*self._untried())).first() is not None
 
     def following(
-        self, connection: Connection, lapsed: ColumnElement[bool], dialect: Dialect
-    ) -> tuple[ColumnElement[bool], dict[str, Any]] | None:
+        self, connection: sa.Connection, lapsed: sa.ColumnElement[bool], dialect: Dialect
+    ) -> tuple[sa.ColumnElement[bool], dict[str, Any]] | None:
         """Which rows are claimed next, and what is new in them: where a claim lapsed, its rows keep its name.
 
         Rows that were refused come after all others. None while another claim is held. The first row is
@@ -110,20 +93,20 @@ class Pending:
             return None
         new_claim = {"claim": uuid.uuid4().hex, "singly": 0}
         claimed = self._first(claimed_at.is_not(None)).with_only_columns(
-            cast(claimed_at, String), func.coalesce(lapsed, False), claim
+            sa.cast(claimed_at, sa.String), sa.func.coalesce(lapsed, False), claim
         )
         found = connection.execute(claimed).first()
         if found is not None:
             moment, has_lapsed, name = found
-            rows = and_(dialect.held(claimed_at, moment), claim == name)
+            rows = sa.and_(dialect.held(claimed_at, moment), claim == name)
             return (rows, {} if name else new_claim) if has_lapsed else None
         if self.has_untried(connection):
-            return and_(*self._untried()), new_claim
+            return sa.and_(*self._untried()), new_claim
         return claimed_at.is_(None), new_claim
 
-    def _first(self, *conditions: ColumnElement[bool]) -> Select[Any]:
+    def _first(self, *conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
         jobs = self.jobs
-        return select(jobs.c.id).where(*self.conditions, *conditions).order_by(jobs.c.id).limit(1)
+        return sa.select(jobs.c.id).where(*self.conditions, *conditions).order_by(jobs.c.id).limit(1)
 
-    def _untried(self) -> tuple[ColumnElement[bool], ...]:
+    def _untried(self) -> tuple[sa.ColumnElement[bool], ...]:
         return (self.jobs.c.reserved_at.is_(None), self.jobs.c.attempts == 0)

@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ColumnElement,
-    Delete,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    delete,
-    text,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.types import UserDefinedType
@@ -34,7 +21,7 @@ IN_MYSQL: dict[str, Any] = {
 }
 
 
-class Int(Integer):
+class Int(sa.Integer):
     """Spelled as InitPHP spells it."""
 
 
@@ -57,9 +44,9 @@ def _spell_time(*_: object, **__: object) -> str:
     return "TIMESTAMP(0)"
 
 
-ID = BigInteger().with_variant(Integer(), "sqlite").with_variant(mysql.BIGINT(unsigned=True), "mysql")
+ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite").with_variant(mysql.BIGINT(unsigned=True), "mysql")
 # InitPHP's own TEXT ends at 64 KiB on MySQL and MariaDB; its statements are the same for both types.
-PAYLOAD = Text().with_variant(mysql.LONGTEXT(), "mysql")
+PAYLOAD = sa.Text().with_variant(mysql.LONGTEXT(), "mysql")
 
 
 class Tables:
@@ -69,56 +56,56 @@ class Tables:
     in_order = False
 
     def __init__(self, table: str, failed_table: str) -> None:
-        self.metadata = MetaData()
-        self.jobs = Table(
+        self.metadata = sa.MetaData()
+        self.jobs = sa.Table(
             table,
             self.metadata,
             *_message_columns(),
-            Column("available_at", Time, nullable=False),
-            Column("reserved_at", Time),
-            Column("created_at", Time, nullable=False),
+            sa.Column("available_at", Time, nullable=False),
+            sa.Column("reserved_at", Time),
+            sa.Column("created_at", Time, nullable=False),
             sqlite_autoincrement=True,
             **IN_MYSQL,
         )
         reserve = (self.jobs.c.queue, self.jobs.c.available_at, self.jobs.c.reserved_at)
-        Index(f"{table}_reserve_idx", *reserve).ddl_if(callable_=_ends_with_the_id)
-        Index(f"{table}_reserve_idx", *reserve, self.jobs.c.id).ddl_if(dialect="postgresql")
-        self.failed = Table(
+        sa.Index(f"{table}_reserve_idx", *reserve).ddl_if(callable_=_ends_with_the_id)
+        sa.Index(f"{table}_reserve_idx", *reserve, self.jobs.c.id).ddl_if(dialect="postgresql")
+        self.failed = sa.Table(
             failed_table,
             self.metadata,
             *_message_columns(),
-            Column("reason", String(REASON_LENGTH), nullable=False),
-            Column("failed_at", Time, nullable=False),
-            Column("created_at", Time, nullable=False),
+            sa.Column("reason", sa.String(REASON_LENGTH), nullable=False),
+            sa.Column("failed_at", Time, nullable=False),
+            sa.Column("created_at", Time, nullable=False),
             sqlite_autoincrement=True,
             **IN_MYSQL,
         )
         self.published = markers(table, self.metadata)
 
     @property
-    def order(self) -> tuple[ColumnElement[Any], ...]:
+    def order(self) -> tuple[sa.ColumnElement[Any], ...]:
         """Of claims: the columns of the reserve index, so that they cost the same however long a queue is."""
         return (self.jobs.c.available_at, self.jobs.c.reserved_at, self.jobs.c.id)
 
-    def due(self, now: str) -> tuple[ColumnElement[bool], ...]:
+    def due(self, now: str) -> tuple[sa.ColumnElement[bool], ...]:
         """Conditions of a row whose time has come."""
         return (self.jobs.c.available_at <= now,)
 
-    def acknowledged(self) -> Delete:
-        return delete(self.jobs)
+    def acknowledged(self) -> sa.Delete:
+        return sa.delete(self.jobs)
 
     def row(self, mirror: dict[str, Any], queue: str, due: str, now: str) -> dict[str, Any]:
         """Return a new row: columns that repeat its payload, and its times."""
         return {**mirror, "queue": queue, "available_at": due, "reserved_at": None, "created_at": now}
 
 
-def markers(table: str, metadata: MetaData) -> Table:
+def markers(table: str, metadata: sa.MetaData) -> sa.Table:
     """Return the table for the idempotency keys of what was published to another."""
-    return Table(
+    return sa.Table(
         f"{table}_published",
         metadata,
-        Column("marker", String(64), primary_key=True),
-        Column("created_at", Time, nullable=False, index=True),
+        sa.Column("marker", sa.String(64), primary_key=True),
+        sa.Column("created_at", Time, nullable=False, index=True),
         **IN_MYSQL,
     )
 
@@ -128,12 +115,12 @@ def _ends_with_the_id(*_: object, dialect: Any, **__: object) -> bool:
     return bool(dialect.name != "postgresql")
 
 
-def _message_columns() -> tuple[Column[Any], ...]:
+def _message_columns() -> tuple[sa.Column[Any], ...]:
     return (
-        Column("id", ID, primary_key=True, nullable=True),
-        Column("queue", String(LONGEST_QUEUE), nullable=False),
-        Column("urn", String(URN_LENGTH), nullable=False),
-        Column("trace_id", String(TRACE_LENGTH)),
-        Column("attempts", Int, nullable=False, server_default=text("0")),
-        Column("payload", PAYLOAD, nullable=False),
+        sa.Column("id", ID, primary_key=True, nullable=True),
+        sa.Column("queue", sa.String(LONGEST_QUEUE), nullable=False),
+        sa.Column("urn", sa.String(URN_LENGTH), nullable=False),
+        sa.Column("trace_id", sa.String(TRACE_LENGTH)),
+        sa.Column("attempts", Int, nullable=False, server_default=sa.text("0")),
+        sa.Column("payload", PAYLOAD, nullable=False),
     )
