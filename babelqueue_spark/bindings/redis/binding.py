@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,10 +13,9 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.batches import deliveries, envelopes_of, fitting, total_bytes
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
-from babelqueue_spark.bindings.redis import prefixes
 from babelqueue_spark.bindings.redis.client import RedisClient
 from babelqueue_spark.bindings.redis.layouts import SCRIPT_MESSAGES, DefaultLayout, LaravelLayout, parts
-from babelqueue_spark.bindings.redis.options import RedisOptions
+from babelqueue_spark.bindings.redis.options import DEFAULT_PREFIX, RedisOptions
 from babelqueue_spark.errors import BrokerError
 
 
@@ -53,8 +53,13 @@ class RedisBinding(Binding):
 
     def advice(self, queue: str) -> str:
         """Another prefix, as Laravel's connection or PhpRedis may set one."""
-        laravel = isinstance(self.layout, LaravelLayout)
-        return prefixes.advice(self._client, self.layout.ready(queue), queue, laravel=laravel)
+        ending = (DEFAULT_PREFIX if isinstance(self.layout, LaravelLayout) else ":") + queue
+        try:
+            keys = self._client.lists("*" + re.sub(r"([*?\[\]^\\])", r"\\\1", ending))
+        except BrokerError:  # SCAN is a right of its own
+            return ""
+        found = {key.decode("utf-8", "backslashreplace") for key in keys} - {self.layout.ready(queue)}
+        return _how_to_read(min(found), queue) if found else ""
 
     def oldest(self, queue: str) -> float | None:
         """`meta.created_at` of the head of the ready list, by its producer's clock."""
@@ -142,3 +147,12 @@ class RedisBinding(Binding):
     def identities(self, deliveries: pa.RecordBatch) -> list[str]:
         """Digests of what lies in Redis, which has no name for a message."""
         return self.layout.identities(deliveries)
+
+
+def _how_to_read(key: str, queue: str) -> str:
+    """Say which options name a list whose name ends as a queue's does."""
+    prefix = key.removesuffix(queue)
+    options = f"queue={key}"
+    if prefix.endswith(DEFAULT_PREFIX):
+        options = f"redis.laravel=true, redis.prefix={prefix}"
+    return f"there is a list '{key}': to read it, set {options}"

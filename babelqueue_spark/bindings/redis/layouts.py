@@ -61,32 +61,12 @@ class Layout(ABC):
         """Return the list from which messages are claimed."""
 
     @abstractmethod
-    def claims(self, queue: str) -> str:
-        """Return the sorted set of our claims, by the second in which they lapse."""
-
-    @abstractmethod
-    def backlog(self, queue: str) -> int:
-        """Messages that are ready, due or lapsed."""
-
-    @abstractmethod
-    def claim(self, queue: str, messages: int, max_bytes: int, least: int) -> pa.RecordBatch:
-        """Claimed messages, by one script; `least` of them even where they exceed `max_bytes`."""
-
-    @abstractmethod
     def settle(self, queue: str, claimed: pa.RecordBatch, *, give_back: bool) -> pa.BooleanArray:
         """Remove claimed messages, or put them back at the head of the queue; true where still ours."""
 
     @abstractmethod
-    def publish(self, queue: str, messages: pa.RecordBatch, idempotency_key: str | None) -> int:
-        """Append messages, by one script."""
-
-    @abstractmethod
     def received(self, stored: list[bytes], receipts: pa.Array | None = None) -> pa.RecordBatch:
         """Deliveries of stored elements."""
-
-    @abstractmethod
-    def identities(self, claimed: pa.RecordBatch) -> list[str]:
-        """Return a name for each message that its redelivery shares."""
 
     def is_own(self, queue: str) -> bool:
         """Return whether the name is that of a key with something else than a queue."""
@@ -159,7 +139,7 @@ class DefaultLayout(Layout):
         return f"{self.processing(queue)}:deadlines"
 
     def claims(self, queue: str) -> str:
-        """Members are tokens."""
+        """Return the sorted set of our claims, by the second in which they lapse; members are tokens."""
         return f"{self.processing(queue)}:claims"
 
     def claimed(self, queue: str, token: str) -> str:
@@ -173,7 +153,10 @@ class DefaultLayout(Layout):
         return int(self._client.run("default_backlog", keys, [], repeatable=True))
 
     def claim(self, queue: str, messages: int, max_bytes: int, least: int) -> pa.RecordBatch:
-        """Deliveries whose receipts are token and index; more than `max_bytes` where they were misjudged."""
+        """Return deliveries whose receipts are token and index; `least` of them even beyond `max_bytes`.
+
+        More than `max_bytes` where they were misjudged.
+        """
         self._reclaim(queue)
         token = secrets.token_bytes(TOKEN_BYTES)
         keys = [self.ready(queue), self.delayed(queue), *self._in_flight(queue)]
@@ -242,7 +225,7 @@ class DefaultLayout(Layout):
         return _mask(self._client.run("default_settle", keys, members(claimed)))
 
     def publish(self, queue: str, messages: pa.RecordBatch, idempotency_key: str | None) -> int:
-        """Bodies, in a frame where they have headers."""
+        """Append bodies, in a frame where they have headers."""
         stored = _stored(messages)
         known = self._published(queue, idempotency_key)
         # Transactions of redis-py's cluster client have rules of their own: there a script does it.
@@ -288,7 +271,7 @@ class LaravelLayout(Layout):
         return self._options.prefix + queue
 
     def claims(self, queue: str) -> str:
-        """Members are bodies with `attempts` one higher, as cjson writes them."""
+        """Return the sorted set of claims: of bodies whose `attempts` is one higher, as cjson writes them."""
         return f"{self.ready(queue)}:reserved"
 
     def backlog(self, queue: str) -> int:
@@ -296,7 +279,7 @@ class LaravelLayout(Layout):
         return int(self._client.run("laravel_backlog", keys, [int(self._recovers)], repeatable=True))
 
     def claim(self, queue: str, messages: int, max_bytes: int, least: int) -> pa.RecordBatch:
-        """Deliveries whose receipts are reserved members, empty where that is the body itself."""
+        """Return deliveries whose receipts are reserved members, empty where that is the body itself."""
         bodies, members = self._client.run(
             "laravel_claim",
             [self.ready(queue), self._notify(queue), self.claims(queue), self.delayed(queue)],
@@ -317,7 +300,7 @@ class LaravelLayout(Layout):
         return _mask(self._client.run("laravel_settle", keys, args))
 
     def publish(self, queue: str, messages: pa.RecordBatch, idempotency_key: str | None) -> int:
-        """Bodies; this layout has no place for headers."""
+        """Append bodies; this layout has no place for headers."""
         stored = _values(messages.column("body"))
         return int(
             self._client.run(

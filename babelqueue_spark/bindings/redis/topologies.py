@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,18 +33,19 @@ class ServiceUnknownError(exceptions.RedisError):
     """The Sentinels watch no servers of this name."""
 
 
-class Deployment(ABC):
+class Deployment:
     """Open clients of one deployment of Redis. No client sends a command twice."""
 
     client: Any
 
-    @abstractmethod
     def node(self, key: str | bytes | None) -> dict[str, Any]:
-        """Arguments that send a command without keys to the node of `key`, or to any."""
+        """Return arguments that send a command without keys to the node of `key`, or to any."""
+        del key
+        return {}
 
-    @abstractmethod
     def close(self) -> None:
         """Close all connections."""
+        self.client.close()
 
     def arguments(self, values: pa.BinaryArray) -> Sequence[Any]:
         """Return the last arguments of a command that sends these values: the array itself, for `Packer`."""
@@ -71,13 +71,6 @@ class SingleServer(Deployment):
             **options.client,
         )
 
-    def node(self, key: str | bytes | None) -> dict[str, Any]:
-        del key
-        return {}
-
-    def close(self) -> None:
-        self.client.close()
-
 
 class Cluster(Deployment):
     """A Redis Cluster, which some of its nodes tell of."""
@@ -100,9 +93,6 @@ class Cluster(Deployment):
         found = self.client.get_default_node() if key is None else self.client.get_node_from_key(key)
         return {"target_nodes": found}
 
-    def close(self) -> None:
-        self.client.close()
-
 
 class WatchedServers(Deployment):
     """A primary and its replicas; Sentinels tell which is the primary."""
@@ -115,12 +105,8 @@ class WatchedServers(Deployment):
             self._service, ssl=options.secure, retry=_once(), command_packer=Packer(), **options.client
         )
 
-    def node(self, key: str | bytes | None) -> dict[str, Any]:
-        del key
-        return {}
-
     def close(self) -> None:
-        self.client.close()
+        super().close()
         for sentinel in self._sentinel.sentinels:
             sentinel.close()
 
@@ -148,7 +134,7 @@ def opened(options: RedisOptions) -> Deployment:
 
 
 def _once() -> Retry:
-    """Return a command that was sent is not sent again: the first may have been carried out."""
+    """Make a client send a command once: where no answer came, it may have been carried out."""
     return Retry(NoBackoff(), 0)
 
 
