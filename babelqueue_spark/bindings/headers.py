@@ -1,19 +1,45 @@
-"""The contract's properties as text, as Pulsar and Kafka have them beside a body."""
+"""What the contract shows of an envelope beside its body."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from babelqueue_spark.bindings.batches import milliseconds
 from babelqueue_spark.envelope.columns import is_blank
 
 VERSION = "bq-schema-version"
 _WHOLE = re.compile("0|[1-9][0-9]{0,17}")
 Text = TypeVar("Text", str, str | None)
+
+
+class UnsendableError(Exception):
+    """A message that a broker cannot carry, and what to do about it."""
+
+
+class Shown(NamedTuple):
+    """What the contract shows of an envelope beside it; None where a field has not its type."""
+
+    job: str | None
+    trace_id: str | None
+    message_id: str | None
+    lang: str | None
+    schema_version: int | None
+    created_at: int | None
+    attempts: int | None
+
+    def label(self, row: int) -> str:
+        """Return what errors call the message."""
+        return f"row {row}" + (f" (meta.id {self.message_id})" if self.message_id else "")
+
+    def name(self) -> str | None:
+        """Return `meta.id`; a retry has a name of its own, since a broker would drop it as a repeat."""
+        retried = self.message_id and (self.attempts or 0) > 0
+        return f"{self.message_id}-{self.attempts}" if retried else self.message_id
 
 
 def beside(
@@ -29,6 +55,19 @@ def beside(
 def is_whole_number(text: str) -> bool:
     """Return whether a number that a text stands for would be written the same way again."""
     return _WHOLE.fullmatch(text) is not None
+
+
+def shown(envelopes: pa.RecordBatch) -> Iterator[Shown]:
+    """Return what the contract shows of each decoded envelope."""
+    meta = envelopes.column("meta")
+    columns = (
+        envelopes.column("job"),
+        envelopes.column("trace_id"),
+        *(pc.struct_field(meta, name) for name in ("id", "lang", "schema_version")),
+        milliseconds(pc.struct_field(meta, "created_at")),
+        envelopes.column("attempts"),
+    )
+    return map(Shown._make, zip(*(column.to_pylist() for column in columns), strict=True))
 
 
 def projections(envelopes: pa.RecordBatch) -> Iterator[dict[str, str]]:

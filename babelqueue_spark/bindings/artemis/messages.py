@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.artemis import amqp
 from babelqueue_spark.bindings.artemis.options import ArtemisOptions
-from babelqueue_spark.bindings.batches import deliveries, envelopes_of, milliseconds
-from babelqueue_spark.bindings.headers import beside
+from babelqueue_spark.bindings.batches import deliveries, envelopes_of
+from babelqueue_spark.bindings.headers import Shown, beside, shown
 
 _VERSION = "bq_schema_version"
 _DUPLICATE_ID = "_AMQ_DUPL_ID"
@@ -24,31 +23,19 @@ Found = tuple[int, bytes]
 
 def encoded(messages: pa.RecordBatch, options: ArtemisOptions) -> Iterator[bytes]:
     """`OUTGOING` messages as they are sent."""
-    bodies = messages.column("body")
-    envelopes = envelopes_of(messages)
-    meta = envelopes.column("meta")
-    created_at = milliseconds(pc.struct_field(meta, "created_at"))
-    columns = (
-        bodies,
-        *(messages.column(name) for name in ("headers", "key", "delay")),
-        *(envelopes.column(name) for name in ("job", "trace_id", "attempts")),
-        *(pc.struct_field(meta, name) for name in ("id", "lang", "schema_version")),
-        created_at,
-    )
-    for row in zip(*(column.to_pylist() for column in columns), strict=True):
-        body, headers, key, delay, job, trace_id, attempts, message_id, lang, version, created = row
+    columns = (messages.column(name).to_pylist() for name in ("body", "headers", "key", "delay"))
+    rows = zip(*columns, shown(envelopes_of(messages)), strict=True)
+    for body, headers, key, delay, envelope in rows:
         given = {name: value for name, value in headers or () if value is not None}
-        if options.duplicate_detection and message_id:
-            name = f"{message_id}-{attempts}" if (attempts or 0) > 0 else message_id
-            given.setdefault(_DUPLICATE_ID, name)
+        if options.duplicate_detection and envelope.message_id:
+            given.setdefault(_DUPLICATE_ID, envelope.name())
         yield amqp.encoded(
             body,
             time_to_live=options.time_to_live_ms,
-            annotations=_annotations(job, delay),
-            properties=_properties(message_id, job, trace_id, created, key),
+            annotations=_annotations(envelope.job, delay),
+            properties=_properties(envelope, key),
             application={
-                name: amqp.text(value)
-                for name, value in beside(given, _contract(job, version, lang, attempts), _VERSION).items()
+                name: amqp.text(value) for name, value in beside(given, _contract(envelope), _VERSION).items()
             },
         )
 
@@ -76,17 +63,17 @@ def numbers(claimed: pa.RecordBatch, holder: str) -> list[int | None]:
     return [int(number) if link == holder else None for link, _, number in receipts]
 
 
-def _contract(job: str | None, version: int | None, lang: str | None, attempts: int | None) -> dict[str, str]:
+def _contract(envelope: Shown) -> dict[str, str]:
     """Return the properties of the contract; none beside what is no envelope."""
-    if job is None and version is None and attempts is None:
+    if envelope.job is None and envelope.schema_version is None and envelope.attempts is None:
         return {}
-    shown = {
-        _VERSION: None if version is None else str(version),
-        "bq_source_lang": lang,
-        "bq_attempts": str(attempts or 0),
+    found = {
+        _VERSION: None if envelope.schema_version is None else str(envelope.schema_version),
+        "bq_source_lang": envelope.lang,
+        "bq_attempts": str(envelope.attempts or 0),
         "bq_app_id": "babelqueue",
     }
-    return {name: value for name, value in shown.items() if value}
+    return {name: value for name, value in found.items() if value}
 
 
 def _annotations(job: str | None, delay: int | None) -> dict[str, bytes]:
@@ -96,14 +83,17 @@ def _annotations(job: str | None, delay: int | None) -> dict[str, bytes]:
     return annotations
 
 
-def _properties(
-    message_id: str | None, job: str | None, trace_id: str | None, created: int | None, key: str | None
-) -> dict[str, bytes]:
+def _properties(envelope: Shown, key: str | None) -> dict[str, bytes]:
     """JMS reads `subject` as the type, the SDKs the annotation."""
-    texts = {"message-id": message_id, "subject": job, "correlation-id": trace_id, "group-id": key}
+    texts = {
+        "message-id": envelope.message_id,
+        "subject": envelope.job,
+        "correlation-id": envelope.trace_id,
+        "group-id": key,
+    }
     properties = {name: amqp.text(value) for name, value in texts.items() if value}
-    if created is not None:
-        properties["creation-time"] = amqp.timestamp(created)
+    if envelope.created_at is not None:
+        properties["creation-time"] = amqp.timestamp(envelope.created_at)
     return properties
 
 
@@ -116,8 +106,8 @@ def _message(raw: bytes) -> amqp.Message:
 
 def _headers(application: Mapping[Any, Any]) -> list[tuple[str, str]] | None:
     """Application properties as text, but for the id of a publish: that of another one would be dropped."""
-    shown = ((_text(name), value) for name, value in application.items() if value is not None)
-    return [(name, _text(value)) for name, value in shown if name != _DUPLICATE_ID] or None
+    pairs = ((_text(name), value) for name, value in application.items() if value is not None)
+    return [(name, _text(value)) for name, value in pairs if name != _DUPLICATE_ID] or None
 
 
 def _text(value: Any) -> str:

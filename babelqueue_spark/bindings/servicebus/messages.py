@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpMessageBodyType
 
 from babelqueue_spark.bindings.batches import deliveries, envelopes_of, milliseconds
-from babelqueue_spark.bindings.headers import VERSION, is_whole_number
+from babelqueue_spark.bindings.headers import VERSION, Shown, UnsendableError, is_whole_number, shown
 from babelqueue_spark.envelope.columns import TIMESTAMP, is_blank
 
 LONGEST_ID = 128
@@ -22,10 +21,6 @@ LONGEST_ID = 128
 
 _LARGEST_INT = 1 << 31
 _TOKEN = 16
-
-
-class UnsendableError(Exception):
-    """A message that Service Bus cannot carry, and what to do about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,43 +31,29 @@ class LabelledMessage:
     label: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Projection:
-    """What the contract shows of an envelope beside it; None where a field has not its type."""
-
-    job: str | None
-    trace_id: str | None
-    message_id: str | None
-    lang: str | None
-    schema_version: int | None
-    created_at: int | None
-    attempts: int | None
-
-
 def entries(messages: pa.RecordBatch, session: str | None) -> list[LabelledMessage]:
     """Return an entry for each message; `UnsendableError` for the first that cannot be sent.
 
     `session` is that of messages without a key, where all need one.
     """
-    bodies = messages.column("body")
-    columns = (bodies, *(messages.column(name) for name in ("headers", "key", "delay")))
+    columns = (messages.column(name).to_pylist() for name in ("body", "headers", "key", "delay"))
     now = datetime.now(UTC)
     made = []
-    rows = zip(*(column.to_pylist() for column in columns), _projections(envelopes_of(messages)), strict=True)
-    for row, (body, headers, key, delay, shown) in enumerate(rows):
-        label = f"row {row}" + (f" (meta.id {shown.message_id})" if shown.message_id else "")
+    rows = zip(*columns, shown(envelopes_of(messages)), strict=True)
+    for row, (body, headers, key, delay, envelope) in enumerate(rows):
+        label = envelope.label(row)
         if key is not None and not 0 < len(key) <= LONGEST_ID:
             raise UnsendableError(
                 f"{label} cannot be sent: its key cannot be a session: use 1 to {LONGEST_ID} characters"
             )
         message = ServiceBusMessage(
             body,
-            subject=shown.job,
-            correlation_id=shown.trace_id,
-            message_id=_message_id(shown),
+            subject=envelope.job,
+            correlation_id=envelope.trace_id,
+            message_id=_message_id(envelope),
             content_type="application/json",
             session_id=key if key is not None else session,
-            application_properties=_properties(shown, headers or ()),
+            application_properties=_properties(envelope, headers or ()),
         )
         if delay and delay > 0:
             message.scheduled_enqueue_time_utc = _later(now, delay, label)
@@ -113,42 +94,23 @@ def body(message: ServiceBusReceivedMessage) -> bytes:
     return content if isinstance(content, bytes) else str(content).encode("utf-8", "surrogatepass")
 
 
-def _projections(envelopes: pa.RecordBatch) -> Iterator[_Projection]:
-    meta = envelopes.column("meta")
-    created_at = milliseconds(pc.struct_field(meta, "created_at"))
-    columns = (
-        envelopes.column("job"),
-        envelopes.column("trace_id"),
-        *(pc.struct_field(meta, name) for name in ("id", "lang", "schema_version")),
-        created_at,
-        envelopes.column("attempts"),
-    )
-    for values in zip(*(column.to_pylist() for column in columns), strict=True):
-        yield _Projection(*values)
+def _message_id(envelope: Shown) -> str | None:
+    name = envelope.name() or ""
+    return name if 0 < len(name) <= LONGEST_ID else None
 
 
-def _message_id(shown: _Projection) -> str | None:
-    """`meta.id`; a retry has an id of its own, since duplicate detection would drop it."""
-    if not shown.message_id:
-        return None
-    name = f"{shown.message_id}-{shown.attempts}" if (shown.attempts or 0) > 0 else shown.message_id
-    return name if len(name) <= LONGEST_ID else None
-
-
-def _properties(
-    shown: _Projection, headers: Sequence[tuple[str, str | None]]
-) -> dict[str | bytes, Any] | None:
+def _properties(envelope: Shown, headers: Sequence[tuple[str, str | None]]) -> dict[str | bytes, Any] | None:
     """Return the contract's three fields as native types, and the headers."""
     properties: dict[str | bytes, Any] = {name: value for name, value in headers if value is not None}
     given = str(properties.get(VERSION) or "")
     if not is_blank(given):
         properties[VERSION] = _integer(int(given)) if is_whole_number(given) else given
-    elif shown.schema_version is not None:
-        properties[VERSION] = shown.schema_version
-    if shown.lang:
-        properties["bq-source-lang"] = shown.lang
-    if shown.created_at is not None:
-        properties["bq-created-at"] = _integer(shown.created_at)
+    elif envelope.schema_version is not None:
+        properties[VERSION] = envelope.schema_version
+    if envelope.lang:
+        properties["bq-source-lang"] = envelope.lang
+    if envelope.created_at is not None:
+        properties["bq-created-at"] = _integer(envelope.created_at)
     return properties or None
 
 

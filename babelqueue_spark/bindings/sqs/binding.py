@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.batches import chunks, counted_attempts, fitting
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
+from babelqueue_spark.bindings.headers import UnsendableError
 from babelqueue_spark.bindings.sqs.client import (
     BATCH,
     OverLimitError,
@@ -28,7 +29,6 @@ from babelqueue_spark.bindings.sqs.client import (
 from babelqueue_spark.bindings.sqs.messages import (
     RequestEntry,
     Target,
-    UnsendableError,
     body,
     claim_of,
     entries,

@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from babelqueue_spark.bindings.batches import deliveries, envelopes_of, milliseconds
-from babelqueue_spark.bindings.headers import VERSION, is_whole_number
+from babelqueue_spark.bindings.batches import deliveries, envelopes_of
+from babelqueue_spark.bindings.headers import VERSION, Shown, UnsendableError, is_whole_number, shown
 from babelqueue_spark.envelope.columns import is_blank
 
 MOST_ATTRIBUTES = 10
@@ -21,17 +20,12 @@ MOST_ATTRIBUTES = 10
 _Attribute = tuple[str, str, str | None]
 """Name, data type and value; without a value it is left out."""
 
-_STRINGS = ("bq-job", "bq-trace-id", "bq-message-id", "bq-source-lang")
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ATTRIBUTE_NAME = re.compile(r"(?!\.|.*\.\.|.*\.$|(?i:aws\.|amazon\.))[A-Za-z0-9_.-]{1,256}")
 _TOKEN = re.compile(r"[!-~]{1,128}")
 """What group and deduplication ids may hold: letters, digits and punctuation of ASCII."""
 
 logger = logging.getLogger(__name__)
-
-
-class UnsendableError(Exception):
-    """A message that SQS cannot carry, and what to do about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,27 +58,20 @@ class Target:
 
 def entries(messages: pa.RecordBatch, target: Target) -> list[RequestEntry]:
     """Return an entry for each message; `UnsendableError` for the first that cannot be sent."""
-    bodies = messages.column("body")
-    envelopes = envelopes_of(messages)
-    columns = (
-        bodies,
-        *(messages.column(name) for name in ("headers", "key", "delay")),
-        envelopes["attempts"],
-    )
+    columns = (messages.column(name).to_pylist() for name in ("body", "headers", "key", "delay"))
     dropped: set[str] = set()
     made = []
-    rows = zip(*(column.to_pylist() for column in columns), projections(envelopes), strict=True)
-    for row, (body, headers, key, delay, attempts, projection) in enumerate(rows):
-        message_id = projection[2][2]
-        label = f"row {row}" + (f" (meta.id {message_id})" if message_id else "")
+    rows = zip(*columns, shown(envelopes_of(messages)), strict=True)
+    for row, (body, headers, key, delay, envelope) in enumerate(rows):
+        label = envelope.label(row)
         try:
             text = _text(body, target)
             request = {"Id": str(row), "MessageBody": text, **_delay(delay)}
-            request |= _ids(body, key, message_id, attempts or 0, target)
+            request |= _ids(body, key, envelope.name(), target)
         except UnsendableError as error:
             raise UnsendableError(f"{label} cannot be sent: {error}") from None
-        shown = _with_given_version(projection, headers or ())
-        attributes, size = _attributes(shown, headers or (), target.max_bytes - len(body), dropped)
+        projection = _with_given_version(_projection(envelope), headers or ())
+        attributes, size = _attributes(projection, headers or (), target.max_bytes - len(body), dropped)
         if attributes:
             request["MessageAttributes"] = attributes
         made.append(RequestEntry(request, len(body) + size, label))
@@ -102,7 +89,7 @@ def entries(messages: pa.RecordBatch, target: Target) -> list[RequestEntry]:
 def _with_given_version(
     projection: Sequence[_Attribute], headers: Sequence[tuple[str, str | None]]
 ) -> Sequence[_Attribute]:
-    """Return a message that was refused for the version beside it stays so."""
+    """Let a version that was given win: a message that was refused for it stays so."""
     given = dict(headers).get(VERSION) or ""
     if is_blank(given):
         return projection
@@ -110,21 +97,19 @@ def _with_given_version(
     return [(VERSION, kind, given) if each[0] == VERSION else each for each in projection]
 
 
-def projections(envelopes: pa.RecordBatch) -> Iterator[Sequence[_Attribute]]:
-    """Return what the contract shows of each envelope as attributes, without fields of a wrong type."""
-    meta = envelopes.column("meta")
-    created_at = milliseconds(pc.struct_field(meta, "created_at"))
-    columns = (
-        envelopes.column("job"),
-        envelopes.column("trace_id"),
-        pc.struct_field(meta, "id"),
-        pc.struct_field(meta, "lang"),
-        pc.struct_field(meta, "schema_version").cast(pa.string()),
-        created_at.cast(pa.string()),
+def _projection(envelope: Shown) -> Sequence[_Attribute]:
+    """Return what the contract shows of an envelope as attributes."""
+    version, created_at = (
+        None if number is None else str(number) for number in (envelope.schema_version, envelope.created_at)
     )
-    names = [*((name, "String") for name in _STRINGS), (VERSION, "Number"), ("bq-created-at", "Number")]
-    for values in zip(*(column.to_pylist() for column in columns), strict=True):
-        yield [(*name, value) for name, value in zip(names, values, strict=True)]
+    return [
+        ("bq-job", "String", envelope.job),
+        ("bq-trace-id", "String", envelope.trace_id),
+        ("bq-message-id", "String", envelope.message_id),
+        ("bq-source-lang", "String", envelope.lang),
+        (VERSION, "Number", version),
+        ("bq-created-at", "Number", created_at),
+    ]
 
 
 def received(messages: Sequence[Mapping[str, Any]], lapses_at: Sequence[float]) -> pa.RecordBatch:
@@ -185,9 +170,7 @@ def _delay(milliseconds: int | None) -> dict[str, int]:
     return {"DelaySeconds": seconds} if seconds > 0 else {}
 
 
-def _ids(
-    body: bytes, key: str | None, message_id: str | None, attempts: int, target: Target
-) -> dict[str, str]:
+def _ids(body: bytes, key: str | None, name: str | None, target: Target) -> dict[str, str]:
     group = key if key is not None or not target.fifo else target.group
     if group is None:
         return {}
@@ -198,9 +181,7 @@ def _ids(
         )
     if not target.fifo or target.content_dedup:
         return {"MessageGroupId": group}
-    # A retry is a message of its own: under its former id SQS would drop it.
-    name = f"{message_id}-{attempts}" if attempts > 0 else message_id
-    if name is None or message_id is None or not _TOKEN.fullmatch(name):
+    if name is None or not _TOKEN.fullmatch(name):
         name = hashlib.sha256(body).hexdigest()
     return {"MessageGroupId": group, "MessageDeduplicationId": name}
 
