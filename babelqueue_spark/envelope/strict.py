@@ -7,9 +7,10 @@ type in any of its occurrences. Its fields are then still shown where they have 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+import pyarrow as pa
 from msgspec import UNSET
 
-from babelqueue_spark.envelope.columns import CORE_META_KEYS, FORBIDDEN_META_KEYS, is_blank
+from babelqueue_spark.envelope.columns import CORE_META_KEYS, DEAD_LETTER_TYPE, FORBIDDEN_META_KEYS, is_blank
 from babelqueue_spark.envelope.jsontext import (
     NumberError,
     Pairs,
@@ -26,13 +27,7 @@ Kind = type | dict[str, Any]
 
 META_KINDS: dict[str, type] = {"id": str, "queue": str, "lang": str, "schema_version": int, "created_at": int}
 DEAD_LETTER_KINDS: dict[str, type] = {
-    "reason": str,
-    "error": str,
-    "exception": str,
-    "failed_at": int,
-    "original_queue": str,
-    "attempts": int,
-    "lang": str,
+    field.name: str if pa.types.is_string(field.type) else int for field in DEAD_LETTER_TYPE
 }
 ENVELOPE_KINDS: dict[str, Kind] = {
     "trace_id": str,

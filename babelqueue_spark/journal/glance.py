@@ -32,11 +32,7 @@ class Glance:
 
 
 def glance(location: str, config: Mapping[str, str] | None = None) -> Glance:
-    """Look at a journal.
-
-    Args:
-        location: directory or URL.
-        config: of the object store, if it is one; see `open_store`.
+    """Look at a journal; the arguments are those of `open_store`.
 
     Raises:
         JournalMissingError: there is no journal.

@@ -81,7 +81,6 @@ class Journal:
     """One journal directory. Cheap to make; executors use only `segment` and `expected_redeliveries`.
 
     Args:
-        location: directory or URL.
         clock: seconds since 1970 by which commits reckon, on whichever host the driver runs.
         config: of the object store, if it is one; see `open_store`.
     """

@@ -23,9 +23,6 @@ def left_to_others(store: Store, batch: int, partition: int, names: list[str]) -
     """Enter a segment that is written into the order of its batch, unless it is there already.
 
     Args:
-        store: of the journal.
-        batch: the segment's.
-        partition: the segment's.
         names: of its messages; a name is of one message for ever, and within the segment once.
 
     Returns:

@@ -39,7 +39,9 @@ def open_store(
         OptionError: the scheme is unknown, a package is missing, or the configuration is invalid.
     """
     if is_object_store(location):
-        return _object_store(location, option, config or {}, patience)
+        with brought_by("objectstore", f"{option} on an object store", "obstore"):
+            from babelqueue_spark.storage.bucket import ObjectStore
+        return ObjectStore(location, option, config or {}, patience)
     scheme, colon, _ = location.partition(":")
     if colon and scheme == "file":
         return LocalStore("/" + location.removeprefix("file:").lstrip("/"), option)
@@ -50,9 +52,3 @@ def open_store(
             f"with {known}; mount other storage (HDFS, SMB) and use the path; dbfs:/Volumes/… is /Volumes/…"
         )
     return LocalStore(location, option)
-
-
-def _object_store(location: str, option: str, config: Mapping[str, str], patience: float) -> Store:
-    with brought_by("objectstore", f"{option} on an object store", "obstore"):
-        from babelqueue_spark.storage.bucket import ObjectStore
-    return ObjectStore(location, option, config, patience)

@@ -18,9 +18,6 @@ class Proxy:
     """Forwards connections from a loopback port to a server.
 
     What the server tells of its own address becomes the proxy's: a client that asks for it comes here again.
-
-    Args:
-        host, port: of the server.
     """
 
     def __init__(self, host: str, port: int) -> None:

@@ -32,13 +32,7 @@ Verb = Callable[[Any], Any]
 
 @dataclass
 class _Ending:
-    """How a verb ended.
-
-    Attributes:
-        answer: what it returned.
-        error: what it raised.
-        seconds: how long it took, with the end of the binding.
-    """
+    """How a verb ended, and after how many seconds, with the end of the binding."""
 
     answer: Any = None
     error: BaseException | None = None

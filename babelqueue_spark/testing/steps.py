@@ -12,8 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from babelqueue_spark.bindings import OUTGOING, Binding, BindingConfig
-from babelqueue_spark.bindings.batches import deliveries
+from babelqueue_spark.bindings import Binding, BindingConfig, batches
 
 ENVELOPE = (
     b'{"job":"urn:babel:orders:created","trace_id":"5f0c1c0e-1d6b-4d52-9d4b-0b8a0c7f6d11","data":{"order_id":1},'
@@ -40,11 +39,10 @@ def outgoing(
     delays: Sequence[int | None] | None = None,
 ) -> pa.RecordBatch:
     """Return an `OUTGOING` batch; delays in milliseconds."""
-    given = [None] * len(bodies)
-    pairs = [None if header is None else list(header.items()) for header in headers or given]
-    columns = (bodies, pairs, keys or given, delays or given)
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, OUTGOING, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=OUTGOING)
+    pairs = (
+        None if headers is None else [None if header is None else list(header.items()) for header in headers]
+    )
+    return batches.outgoing(len(bodies), body=list(bodies), headers=pairs, key=keys, delay=delays)
 
 
 def publish_all(binding: Binding, queue: str, bodies: Sequence[bytes]) -> None:
@@ -115,9 +113,9 @@ def assert_safe(error: Exception) -> None:
     assert error.__context__ is None or error.__suppress_context__
 
 
-def joined(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+def joined(parts: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
     """Join batches, or none, to one."""
-    return pa.concat_batches([deliveries(0), *batches])
+    return pa.concat_batches([batches.deliveries(0), *parts])
 
 
 def through_ipc(batch: pa.RecordBatch) -> pa.RecordBatch:

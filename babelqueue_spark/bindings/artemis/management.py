@@ -14,11 +14,7 @@ _COUNTS = ("messageCount", "deliveringCount", "scheduledCount")
 
 
 class Management:
-    """Questions and answers over one connection; `AmqpError` where the user may not ask.
-
-    Attributes:
-        connection: over which it asks.
-    """
+    """Questions and answers over one connection; `AmqpError` where the user may not ask."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection

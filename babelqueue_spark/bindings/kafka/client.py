@@ -6,7 +6,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -108,7 +107,7 @@ class KafkaClient:
     def offsets(self, topic: str, spec: Any) -> dict[int, int]:
         """Partition → offset, where a spec points to; empty where there is no such topic."""
         with self._explained(topic):
-            places = [TopicPartition(topic, number) for number in self._partitions(topic)]
+            places = [TopicPartition(topic, number) for number in self.partitions(topic)]
             if not places:
                 return {}
             asked = self._connected().list_offsets(
@@ -116,12 +115,18 @@ class KafkaClient:
                 isolation_level=self._isolation(),
                 request_timeout=self._options.timeout,
             )
-            return {place.partition: self._answer(future).offset for place, future in asked.items()}
+            return {
+                place.partition: future.result(self._options.timeout).offset
+                for place, future in asked.items()
+            }
 
     def partitions(self, topic: str) -> list[int]:
         """Numbers of the partitions; none where there is no such topic."""
         with self._explained(topic):
-            return self._partitions(topic)
+            found = self._member().list_topics(topic, timeout=self._options.timeout).topics[topic]
+            if found.error is not None and found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise KafkaException(found.error)
+            return sorted(found.partitions)
 
     def read(self, topic: str, partition: int, first: int, last: int) -> Iterator[list[Message]]:
         with self._explained(topic):
@@ -172,7 +177,7 @@ class KafkaClient:
                 [committed], request_timeout=self._options.timeout
             )
             for future in asked.values():
-                for place in self._answer(future).topic_partitions:
+                for place in future.result(self._options.timeout).topic_partitions:
                     if place.error is not None:
                         raise KafkaException(place.error)
 
@@ -183,12 +188,6 @@ class KafkaClient:
         if self._idle is not None:
             self._idle.close()
         self._admin = self._producer = self._idle = None
-
-    def _partitions(self, topic: str) -> list[int]:
-        found = self._member().list_topics(topic, timeout=self._options.timeout).topics[topic]
-        if found.error is not None and found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise KafkaException(found.error)
-        return sorted(found.partitions)
 
     def _fetched(self, consumer: Consumer, topic: str, first: int, last: int) -> Iterator[list[Message]]:
         at, patience = first, time.monotonic() + self._options.timeout
@@ -322,9 +321,6 @@ class KafkaClient:
     def _isolation(self) -> IsolationLevel:
         uncommitted = self._options.client.get("isolation.level") == "read_uncommitted"
         return IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
-
-    def _answer(self, future: Future[Any]) -> Any:
-        return future.result(self._options.timeout)
 
     def _noted(self, error: KafkaError) -> None:
         if error.code() in _TELLING:

@@ -21,15 +21,7 @@ _OVERHEAD = 1_024
 
 
 class Record(NamedTuple):
-    """A record to produce.
-
-    Attributes:
-        topic: where to.
-        body: its value.
-        headers: in order.
-        key: decides the partition; None = any.
-        timestamp: milliseconds; 0 = when it is produced.
-    """
+    """A record to produce; a timestamp of 0 is the moment when that happens."""
 
     topic: str
     body: bytes

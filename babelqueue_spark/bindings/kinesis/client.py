@@ -54,14 +54,7 @@ class KinesisOptions(AwsOptions):
 
 @dataclass(frozen=True)
 class Shard:
-    """A shard of a stream.
-
-    Attributes:
-        id: as Kinesis names it.
-        number: what its id ends with.
-        parents: numbers of the shards that it came from.
-        closed: it takes no more records.
-    """
+    """A shard of a stream: its number is what its id ends with, and `parents` are numbers too."""
 
     id: str
     number: int
@@ -74,7 +67,6 @@ class Page:
     """One answer of Kinesis.
 
     Attributes:
-        records: in order.
         behind: milliseconds to the end of the shard.
         last: the shard is closed, and has no more records.
     """

@@ -81,7 +81,8 @@ class PulsarClient:
 
     def subscribe(self, queue: str, prefetch: int) -> pulsar.Consumer:
         """Return a consumer of the subscription; the broker sends it up to `prefetch` messages ahead."""
-        return self._subscribe(self.topic(queue), queue, prefetch)
+        with self.explained(queue):
+            return self._subscribed(self.topic(queue), prefetch)
 
     def stand_by(self, queue: str) -> list[pulsar.Consumer]:
         """Consumers that receive nothing, one for each partition: the subscription is there, and in use."""
@@ -100,8 +101,8 @@ class PulsarClient:
         them. The client opens a lost connection again after 0.1 s at the soonest: a consumer that is still
         connected before it is closed has lost nothing.
         """
-        consumer = self._subscribe(topic, queue, 0)
         with self.explained(queue):
+            consumer = self._subscribed(topic, 0)
             for entry in entries:
                 consumer.acknowledge(entry.message_id())
             connected = consumer.is_connected()
@@ -232,10 +233,6 @@ class PulsarClient:
                 logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
             )
         return self._client
-
-    def _subscribe(self, topic: str, queue: str, prefetch: int) -> pulsar.Consumer:
-        with self.explained(queue):
-            return self._subscribed(topic, prefetch)
 
     def _subscribed(self, topic: str, prefetch: int) -> pulsar.Consumer:
         return self._connected().subscribe(

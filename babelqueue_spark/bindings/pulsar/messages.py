@@ -59,9 +59,7 @@ class Unit:
     """The messages that were left of an entry, which are claimed together.
 
     Attributes:
-        entry: where they lie.
         published: when, in milliseconds; None = not in the years 1 to 9999.
-        redeliveries: how often the broker gave them out again, as it counts.
     """
 
     entry: EntryId
@@ -85,7 +83,6 @@ class Claim(NamedTuple):
 
     Attributes:
         holder: names the consumer that claimed it.
-        entry: what is claimed.
         total: how many messages of it were claimed, which is all that were left.
     """
 

@@ -74,10 +74,9 @@ _FAILURES = (AzureError, AMQPException, OSError, ValueError, ImportError)
 
 
 class Link:
-    """One connection to an entity: with a receiver, or for `$management` alone.
+    """One connection to an entity: with the client's receiver, or for `$management` alone.
 
     Args:
-        handler: the client's receiver, or browser of sessions.
         patience: seconds for which a request is repeated.
         session: the session that it has locked.
     """

@@ -66,12 +66,7 @@ class OutboxTables:
 
 @dataclass(frozen=True)
 class Pending:
-    """The rows of one queue of an outbox that are not published.
-
-    Attributes:
-        jobs: the table.
-        conditions: which they are.
-    """
+    """The rows of one queue of an outbox that are not published."""
 
     jobs: sa.Table
     conditions: tuple[sa.ColumnElement[bool], ...]

@@ -42,9 +42,7 @@ class Target:
     """What the messages of a publish have in common.
 
     Attributes:
-        queue: as shown in logs.
-        fifo: whether it is a FIFO queue.
-        group: the group of messages without a key in a FIFO queue.
+        group: of messages without a key in a FIFO queue.
         content_dedup: the queue makes the deduplication ids.
         max_bytes: most bytes of a message with its attributes.
     """
