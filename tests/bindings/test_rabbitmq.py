@@ -20,8 +20,7 @@ from babelqueue.pika_transport import PikaTransport
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.rabbitmq import RabbitBinding
-from babelqueue_spark.bindings.rabbitmq.buffer import DeliveryBuffer
-from babelqueue_spark.bindings.rabbitmq.claims import ChannelClaims
+from babelqueue_spark.bindings.rabbitmq.buffer import ChannelClaims, DeliveryBuffer
 from babelqueue_spark.bindings.rabbitmq.client import Done, RabbitClient
 from babelqueue_spark.bindings.rabbitmq.frames import fit
 from babelqueue_spark.bindings.rabbitmq.messages import properties

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from babelqueue_spark.bindings.advice import Advice, denied, failed, forbidden, full, not_found, unreachable
+from babelqueue_spark.bindings.artemis import amqp
 from babelqueue_spark.bindings.artemis.connection import BLOCKED, Connection
-from babelqueue_spark.bindings.artemis.management import Management
 from babelqueue_spark.bindings.artemis.options import ArtemisOptions
 from babelqueue_spark.bindings.artemis.wire import UNNAMED, AmqpError
 from babelqueue_spark.errors import BrokerError
 
 _TICK_SECONDS = 5.0
+_MANAGEMENT = "activemq.management"
+_PATIENCE_SECONDS = 30.0
+_COUNTS = ("messageCount", "deliveringCount", "scheduledCount")
 
 _NO_AMQP = "amqp:connection:framing-error"
 _ADVICE = {
@@ -46,7 +51,7 @@ class ArtemisClient:
         self._lock = threading.RLock()
         self._connection: Connection | None = None
         self._ended = threading.Event()
-        self._management: Management | None = None
+        self._management: _Management | None = None
         self._managed = True
 
     def __reduce__(self) -> tuple[type[ArtemisClient], tuple[ArtemisOptions]]:
@@ -72,7 +77,7 @@ class ArtemisClient:
         with self.connected(queue) as connection:
             try:
                 if self._management is None or self._management.connection is not connection:
-                    self._management = Management(connection)
+                    self._management = _Management(connection)
                 return self._management.ready(queue)
             except AmqpError:
                 if connection.closed:
@@ -139,3 +144,48 @@ def advice_on(error: AmqpError | OSError) -> Advice:
     if "permission=" in error.text:  # under several names
         known = forbidden("this user may not do that: extend its roles")
     return known._replace(text=f"{known.text} ({error.text})") if error.text else known
+
+
+class _Management:
+    """Questions and answers over one connection; `AmqpError` where the user may not ask."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._answers = connection.answers()
+        self._questions = connection.sender(_MANAGEMENT, queue=False)
+
+    def ready(self, queue: str) -> int | None:
+        """Messages that a consumer could get; None where it knows no such queue."""
+        total, *others = map(self._counts(f"queue.{queue.rpartition('::')[2]}").get, _COUNTS)
+        return None if total is None else max(0, total - sum(other or 0 for other in others))
+
+    def _counts(self, resource: str) -> dict[str, int | None]:
+        """Return what it answers; None in place of an error."""
+        reply_to = amqp.text(self._answers.receiver.remote_source.address or "")
+        asked = (
+            amqp.encoded(
+                b"",
+                durable=False,
+                properties={"reply-to": reply_to, "correlation-id": amqp.text(name)},
+                application={"_AMQ_ResourceName": amqp.text(resource), "_AMQ_Attribute": amqp.text(name)},
+            )
+            for name in _COUNTS
+        )
+        for refused in self.connection.send(self._questions, asked):
+            raise refused
+        found: dict[str, int | None] = {}
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while len(found) < len(_COUNTS):
+            if time.monotonic() > deadline:
+                raise TimeoutError
+            found |= self._answered()
+        return found
+
+    def _answered(self) -> dict[str, int | None]:
+        arrived = self.connection.read(self._answers, len(_COUNTS))
+        return dict(_read(amqp.decoded(raw)) for _, raw in arrived)
+
+
+def _read(answer: amqp.Message) -> tuple[str, int | None]:
+    succeeded = answer.application["_AMQ_OperationSucceeded"]
+    return answer.property("correlation-id"), json.loads(answer.body)[0] if succeeded else None

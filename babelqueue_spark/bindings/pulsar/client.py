@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import threading
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -26,7 +29,6 @@ from babelqueue_spark.bindings.advice import (
     unreachable,
 )
 from babelqueue_spark.bindings.pulsar.claims import ClaimRepeatedError
-from babelqueue_spark.bindings.pulsar.cursor import Cursor
 from babelqueue_spark.bindings.pulsar.messages import EntryId
 from babelqueue_spark.bindings.pulsar.options import PulsarOptions
 from babelqueue_spark.errors import (
@@ -37,6 +39,10 @@ from babelqueue_spark.errors import (
 )
 
 _UNCONFIRMED = 5_000
+_RANGE = re.compile(r"\((-?\d+):(-?\d+)\.\.(-?\d+):(-?\d+)\]")
+
+Position = tuple[int, int]
+"""Ledger and number of an entry."""
 _OF_ADMIN = {401: BrokerAuthenticationError, 403: BrokerAuthenticationError, 404: QueueNotFoundError}
 
 _ADVICE = {
@@ -69,6 +75,45 @@ _ADVICE = {
     "TopicNotFound": not_found("the topic does not exist, and the broker may not create it: create it first"),
     "TopicTerminated": failed("the topic was terminated: it takes no more messages"),
 }
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """What of a topic, or of one partition, a subscription has acknowledged.
+
+    Attributes:
+        topic: whole name of the topic or partition.
+        behind: everything up to here is acknowledged.
+        last: the topic's last entry when it was asked for.
+        acknowledged: ranges of further entries, each without its first and with its last one, in order.
+    """
+
+    topic: str
+    behind: Position
+    last: Position
+    acknowledged: tuple[tuple[Position, Position], ...] = ()
+
+    @classmethod
+    def parse(cls, topic: str, stats: Mapping[str, Any], subscription: str) -> Cursor:
+        """Out of a topic's internal statistics; `KeyError` where it has no such subscription."""
+        found = stats["cursors"][subscription]
+        ranges = (tuple(map(int, each)) for each in _RANGE.findall(found["individuallyDeletedMessages"]))
+        return cls(
+            topic,
+            _position(found["markDeletePosition"]),
+            _position(stats["lastConfirmedEntry"]),
+            tuple(sorted(((ledger, after), (other, upto)) for ledger, after, other, upto in ranges)),
+        )
+
+    def start(self) -> pulsar.MessageId:
+        """Return a reader that starts after this reads what is not acknowledged, and what was beyond that."""
+        return pulsar.MessageId(-1, *self.behind, -1)
+
+    def has_acknowledged(self, entry: Position) -> bool:
+        """Return whether an entry is none of those that the subscription still has to give out."""
+        following = bisect_left(self.acknowledged, entry, key=lambda each: each[1])
+        beyond = following < len(self.acknowledged) and self.acknowledged[following][0] < entry
+        return entry <= self.behind or beyond
 
 
 class PulsarClient:
@@ -326,3 +371,8 @@ def _login(options: PulsarOptions, tls: dict[str, Any]) -> pulsar.Authentication
     if "tls_certificate_file_path" in tls:
         return pulsar.AuthenticationTLS(tls["tls_certificate_file_path"], tls["tls_private_key_file_path"])
     return None
+
+
+def _position(text: str) -> Position:
+    ledger, number = text.split(":")
+    return int(ledger), int(number)

@@ -12,8 +12,7 @@ from pika.channel import Channel
 from babelqueue_spark.bindings.batches import deliveries, fitting, names_by_content
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities
 from babelqueue_spark.bindings.headers import whole_numbers
-from babelqueue_spark.bindings.rabbitmq.buffer import DeliveryBuffer
-from babelqueue_spark.bindings.rabbitmq.claims import ChannelClaims
+from babelqueue_spark.bindings.rabbitmq.buffer import ChannelClaims, DeliveryBuffer
 from babelqueue_spark.bindings.rabbitmq.client import Done, RabbitClient
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 from babelqueue_spark.bindings.rabbitmq.publisher import LONGEST_DELAY, Publisher

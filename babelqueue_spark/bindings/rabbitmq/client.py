@@ -29,8 +29,7 @@ from babelqueue_spark.bindings.advice import (
     too_large,
     unreachable,
 )
-from babelqueue_spark.bindings.rabbitmq.buffer import DeliveryBuffer
-from babelqueue_spark.bindings.rabbitmq.claims import ChannelClaims
+from babelqueue_spark.bindings.rabbitmq.buffer import ChannelClaims, DeliveryBuffer
 from babelqueue_spark.bindings.rabbitmq.frames import LenientConnection
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
 

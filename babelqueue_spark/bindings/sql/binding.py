@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 
 from babelqueue_spark.bindings.batches import deliveries, envelopes_of, fitting, milliseconds
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
-from babelqueue_spark.bindings.sql import times, zones
+from babelqueue_spark.bindings.sql import times
 from babelqueue_spark.bindings.sql.client import SqlClient
 from babelqueue_spark.bindings.sql.options import SqlOptions
 from babelqueue_spark.bindings.sql.outbox import ERROR_LENGTH, OutboxTables, Pending
@@ -86,7 +86,7 @@ class SqlBinding(Binding):
     def advice(self, queue: str) -> str:
         """Another time zone, which PHP may have."""
         table = self._table(queue)
-        return zones.advice(self._client, table, self._named(table, queue), self._zone)
+        return times.zone_advice(self._client, table, self._named(table, queue), self._zone)
 
     def oldest(self, queue: str) -> float | None:
         """When the row that is claimed next was due; of failed rows and of an outbox, when it was written."""

@@ -8,8 +8,13 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlalchemy import ColumnElement, Table, func, select
+
+from babelqueue_spark.bindings.sql.client import SqlClient
 
 _FORMAT = "%Y-%m-%d %H:%M:%S"
+_SKEW = 60.0
+"""Seconds by which the clock of a writer may be ahead."""
 _LAST_SECOND = datetime(9999, 12, 30, tzinfo=UTC).timestamp()
 
 
@@ -33,6 +38,24 @@ def read(column: pa.StringArray, zone: ZoneInfo) -> pa.TimestampArray:
     """Return the instants of written times; null for what is none."""
     wall = pc.strptime(column, format=_FORMAT, unit="us", error_is_null=True)
     return pc.assume_timezone(wall, zone.key, ambiguous="earliest", nonexistent="latest")
+
+
+def zone_advice(
+    client: SqlClient, table: Table, named: tuple[ColumnElement[bool], ...], zone: ZoneInfo
+) -> str:
+    """Say which zone is wrong where rows were written later than now; empty where none was."""
+    if "available_at" not in table.c:
+        return ""
+    with client.reading() as connection:
+        later = written(client.dialect.now(connection) + _SKEW, zone)
+        ahead = (*named, table.c.available_at > later, table.c.created_at > later)
+        rows = connection.execute(select(func.count()).select_from(table).where(*ahead)).scalar_one()
+    if not rows:
+        return ""
+    return (
+        f"{rows:,} messages were written later than now in {zone.key}: set sql.time_zone to the zone of "
+        "their writer, PHP's date.timezone"
+    )
 
 
 def _wall(epoch_seconds: float, zone: ZoneInfo) -> datetime:
