@@ -277,7 +277,7 @@ def reason(failed: Mapping[str, Any]) -> str:
 class _AssumedRole:
     """The credentials of a role, fetched when first needed and again before they expire."""
 
-    def __init__(self, source: Session, options: AwsOptions) -> None:
+    def __init__(self, options: AwsOptions, source: Session) -> None:
         arguments = {"RoleSessionName": options.role_session_name}
         if options.external_id is not None:
             arguments["ExternalId"] = options.external_id
@@ -312,7 +312,7 @@ def session(options: AwsOptions) -> Session:
     if source.get_credentials() is None:
         raise exceptions.NoCredentialsError
     assuming = _opened(None, source.get_config_variable("region"))
-    assuming.register_component("credential_provider", _AssumedRole(source, options))
+    assuming.register_component("credential_provider", _AssumedRole(options, source))
     return assuming
 
 

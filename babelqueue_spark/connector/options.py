@@ -79,7 +79,7 @@ class Options:
 
     def journal(self, clock: Callable[[], float] = time.time) -> Journal:
         """Open the journal, whose commits reckon by `clock`; resolves references on this machine."""
-        return Journal(str(self.journal_location), clock, resolved_config(self.journal_config))
+        return Journal(str(self.journal_location), resolved_config(self.journal_config), clock)
 
     def check(self) -> None:
         """Raise `OptionError` for options and names of queues that the binding refuses; connects to nothing.

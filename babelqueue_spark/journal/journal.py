@@ -81,12 +81,12 @@ class Journal:
     """One journal directory. Cheap to make; executors use only `segment` and `expected_redeliveries`.
 
     Args:
-        clock: seconds since 1970 by which commits reckon, on whichever host the driver runs.
         config: of the object store, if it is one; see `open_store`.
+        clock: seconds since 1970 by which commits reckon, on whichever host the driver runs.
     """
 
     def __init__(
-        self, location: str, clock: Callable[[], float] = time.time, config: Mapping[str, str] | None = None
+        self, location: str, config: Mapping[str, str] | None = None, clock: Callable[[], float] = time.time
     ) -> None:
         self._store = open_store(location, config=config)
         self.location = self._store.location

@@ -247,7 +247,7 @@ class TestCommit:
 
     def test_a_redelivery_is_expected_for_an_hour(self, tmp_path: Path) -> None:
         now = [NOW]
-        journal = Journal(str(tmp_path), lambda: now[0])
+        journal = Journal(str(tmp_path), clock=lambda: now[0])
         _ = journal.id
         journal.take_over()
         assert write(journal, 1, 0, b"a")

@@ -52,7 +52,7 @@ class RabbitBinding(Binding):
         self.silence_limit = self._options.silence_limit
         self._client = RabbitClient(self._options)
         self._queues = Queues(self._client)
-        self._publisher = Publisher(self._client, self._queues, self._options)
+        self._publisher = Publisher(self._options, self._client, self._queues)
         self._claims = ChannelClaims()
         self._average = 0.0
 

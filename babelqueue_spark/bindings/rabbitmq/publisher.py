@@ -40,7 +40,7 @@ class Post(NamedTuple):
 class Publisher:
     """Sends messages to queues, which are made where they are missing, or to an exchange."""
 
-    def __init__(self, client: RabbitClient, queues: Queues, options: RabbitOptions) -> None:
+    def __init__(self, options: RabbitOptions, client: RabbitClient, queues: Queues) -> None:
         self._client = client
         self._queues = queues
         self._options = options

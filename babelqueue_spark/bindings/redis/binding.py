@@ -42,7 +42,7 @@ class RedisBinding(Binding):
         self._client = RedisClient(options)
         self.silence_limit = options.silence_limit
         layout = LaravelLayout if options.laravel else DefaultLayout
-        self.layout: DefaultLayout | LaravelLayout = layout(self._client, options)
+        self.layout: DefaultLayout | LaravelLayout = layout(options, self._client)
         self.capabilities = replace(self.capabilities, headers=self.layout.headers)
         # Deadlines are whole seconds, counted from the second that has begun. A lease of 0 would be none.
         self.lease = math.inf if options.visibility is None else max(0.001, options.visibility - 1.0)

@@ -52,7 +52,7 @@ class Layout(ABC):
     """What the layout itself, or an idempotency store, stores: names of no queues."""
     migration_limit = MIGRATION_LIMIT
 
-    def __init__(self, client: RedisClient, options: RedisOptions) -> None:
+    def __init__(self, options: RedisOptions, client: RedisClient) -> None:
         self._client = client
         self._options = options
 
