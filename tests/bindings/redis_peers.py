@@ -88,8 +88,8 @@ def in_flight(client: Redis, queue: str) -> list[bytes]:
     return sorted(value for _, _, stored in claims_of(client, queue) for value in stored)
 
 
-def former_claim(client: Redis, queue: str, lapses: float) -> pa.RecordBatch:
-    """All that is ready, as the former release claimed it: element by element, in the keys of the SDK."""
+def sdk_claim(client: Redis, queue: str, lapses: float) -> pa.RecordBatch:
+    """All that is ready, as the SDK claims it: element by element, in the keys of the SDK."""
     stored = client.lrange(queue, 0, -1)
     client.delete(queue)
     client.rpush(f"{queue}:processing", *stored)

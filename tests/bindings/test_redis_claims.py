@@ -1,4 +1,4 @@
-"""Claims that are lists of their own: what is left of them, who gives them back, and those of the former release."""
+"""Claims that are lists of their own: what is left of them, who gives them back, and those of the SDK."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tests.bindings.redis_peers import (
     bodies,
     claims_of,
     envelope,
-    former_claim,
     in_flight,
     outgoing,
     sdk,
+    sdk_claim,
 )
 from tests.servers import RedisServer
 from tests.source.test_claiming import attempt
@@ -234,8 +234,8 @@ class TestLapsed:
             reader.recover(queue)
 
 
-class TestFormerRelease:
-    """An upgrade: what the former release had claimed, and journalled."""
+class TestClaimsOfTheSdk:
+    """Claims in the form of the SDK, and in a journal."""
 
     HEADERS = (None, {"h": "1"}, None)
 
@@ -248,26 +248,26 @@ class TestFormerRelease:
     def test_its_claims_come_back_under_the_same_names(
         self, reader: RedisBinding, redis: Redis, queue: str, clock: Clock, sent: list[bytes]
     ) -> None:
-        former = former_claim(redis, queue, int(clock.now) + 10)
+        theirs = sdk_claim(redis, queue, int(clock.now) + 10)
         assert reader.claim(queue, 10, NO_LIMIT).num_rows == 0
         clock.now += 10
         assert reader.backlog(queue) == 3
         again = reader.claim(queue, 10, NO_LIMIT)
         assert bodies(again) == sent
-        assert reader.identities(again) == reader.identities(former)
-        assert reader.acknowledge(queue, former).to_pylist() == [False] * 3
+        assert reader.identities(again) == reader.identities(theirs)
+        assert reader.acknowledge(queue, theirs).to_pylist() == [False] * 3
         assert reader.acknowledge(queue, again).to_pylist() == [True] * 3
         assert redis.keys(f"{queue}*") == []
 
     def test_its_receipts_acknowledge_and_release(
         self, reader: RedisBinding, redis: Redis, queue: str, clock: Clock, sent: list[bytes]
     ) -> None:
-        former = former_claim(redis, queue, int(clock.now) + 10)
+        theirs = sdk_claim(redis, queue, int(clock.now) + 10)
         reader.publish(queue, outgoing([b"ours"]))
         ours = reader.claim(queue, 10, NO_LIMIT)
-        mixed = pa.concat_batches([former.slice(0, 1), ours, former.slice(1, 1)])
+        mixed = pa.concat_batches([theirs.slice(0, 1), ours, theirs.slice(1, 1)])
         assert reader.acknowledge(queue, mixed).to_pylist() == [True] * 3
-        reader.release(queue, former)
+        reader.release(queue, theirs)
         assert redis.lrange(queue, 0, -1) == [sent[2]]
         assert redis.keys(f"{queue}*") == [queue.encode()]
 
@@ -276,8 +276,8 @@ class TestFormerRelease:
     ) -> None:
         sent = self._publish(redis_server, queue)
         with binding(redis_server) as now:
-            former = former_claim(redis, queue, int(now.now()) + 60)
-            location = self._journalled(former, queue, tmp_path, now.now() + 59)
+            theirs = sdk_claim(redis, queue, int(now.now()) + 60)
+            location = self._journalled(theirs, queue, tmp_path, now.now() + 59)
         assert attempt(redis_server.url, queue, location, 0) == sent
         assert redis.keys(f"{queue}*") == []
 
@@ -286,8 +286,8 @@ class TestFormerRelease:
     ) -> None:
         self._publish(redis_server, queue)
         with binding(redis_server) as now:
-            former = former_claim(redis, queue, int(now.now()) - 60)
-            location = self._journalled(former, queue, tmp_path, now.now() - 61)
+            theirs = sdk_claim(redis, queue, int(now.now()) - 60)
+            location = self._journalled(theirs, queue, tmp_path, now.now() - 61)
             now.publish(queue, outgoing([b"new"]))
         assert attempt(redis_server.url, queue, location, 0, batch=2) == [b"new"]
         assert redis.keys(f"{queue}*") == []

@@ -182,11 +182,11 @@ class DefaultLayout(Layout):
         return deliveries(len(stored), body=opened, receipt=tokens, headers=pairs)
 
     def acknowledge(self, queue: str, claimed: pa.RecordBatch) -> pa.BooleanArray:
-        """Our claims by their runs, whatever their size; those of the former layout message by message."""
+        """Our claims by their runs, whatever their size; those of the SDK message by message."""
         return _by_form(
             claimed,
             lambda ours: self._settle_claims(queue, ours, give_back=False),
-            lambda former: super(DefaultLayout, self).acknowledge(queue, former),
+            lambda theirs: super(DefaultLayout, self).acknowledge(queue, theirs),
         )
 
     def settle(self, queue: str, claimed: pa.RecordBatch, *, give_back: bool) -> pa.BooleanArray:
@@ -194,7 +194,7 @@ class DefaultLayout(Layout):
         return _by_form(
             claimed,
             lambda ours: self._settle_claims(queue, ours, give_back=give_back),
-            lambda former: self._settle_members(queue, former, give_back=give_back),
+            lambda theirs: self._settle_members(queue, theirs, give_back=give_back),
         )
 
     def recover(self, queue: str) -> int:
@@ -342,14 +342,14 @@ def parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def _by_form(
     claimed: pa.RecordBatch,
     settle: Callable[[pa.RecordBatch], pa.BooleanArray],
-    settle_former: Callable[[pa.RecordBatch], pa.BooleanArray],
+    settle_theirs: Callable[[pa.RecordBatch], pa.BooleanArray],
 ) -> pa.BooleanArray:
     """Join the answers of two functions: for rows with receipts of claims, and with the SDK's."""
     ours = are_ours(claimed.column("receipt"))
     if ours.true_count == len(ours):
         return settle(claimed)
-    former = pc.invert(ours)
-    answers = pc.replace_with_mask(ours, former, settle_former(claimed.filter(former)))
+    theirs = pc.invert(ours)
+    answers = pc.replace_with_mask(ours, theirs, settle_theirs(claimed.filter(theirs)))
     return pc.replace_with_mask(answers, ours, settle(claimed.filter(ours)))
 
 

@@ -4,8 +4,8 @@ Ours: `#`, the 16 bytes of the claim's token, the index of the message from the 
 bytes, 1 is the last), and where the stored element was a frame, its digest. An index never changes: messages
 leave the list at its head, or are replaced.
 
-Of the former release and of the SDK: a token of 32 characters, and where the element was a frame, `:` and the
-element. With the element such a receipt is a deadline member.
+Of the SDK: a token of 32 characters, and where the element was a frame, `:` and the element. With the
+element such a receipt is a deadline member.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def framed(receipt: bytes, element: bytes) -> bytes:
 
 
 def members(claimed: pa.RecordBatch) -> list[bytes]:
-    """Return the deadline members of former receipts."""
+    """Return the deadline members of receipts of the SDK."""
     receipts = claimed.column("receipt")
     whole = pc.greater(pc.binary_length(receipts), _MEMBER_TOKEN_BYTES)
     joined = pc.binary_join_element_wise(receipts, claimed.column("body"), b":")

@@ -1,4 +1,4 @@
--- The `:processing` list of other clients, and of our former release. A deadline member is
+-- The `:processing` list of other clients. A deadline member is
 -- `<32 characters>:<value>`.
 
 local function value_of(member)
