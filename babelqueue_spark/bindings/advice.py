@@ -28,10 +28,9 @@ class Advice(NamedTuple):
     error: type[BrokerError] = BrokerError
 
 
-failed = Advice
 denied = partial(Advice, error=BrokerAuthenticationError)
 forbidden = partial(Advice, error=QueueForbiddenError)
 unreachable = partial(Advice, error=BrokerUnreachableError)
 full = partial(Advice, error=BrokerFullError)
-not_found = partial(Advice, error=QueueNotFoundError)
+missing = partial(Advice, error=QueueNotFoundError)
 too_large = partial(Advice, error=MessageTooLargeError)

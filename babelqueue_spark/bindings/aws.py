@@ -17,7 +17,7 @@ from botocore.loaders import Loader, create_loader
 from botocore.parsers import ResponseParserError
 from botocore.session import Session
 
-from babelqueue_spark.bindings.advice import Advice, denied, failed, forbidden, full, unreachable
+from babelqueue_spark.bindings.advice import Advice, denied, forbidden, full, unreachable
 from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.options import OptionTable, Parsers, duration, takes, whole
 from babelqueue_spark.errors import BrokerError, OptionError
@@ -159,10 +159,10 @@ _REFUSALS: Refusals = {
 }
 
 _FAILURES: Mapping[type[Exception], Advice] = {
-    exceptions.NoRegionError: failed(
+    exceptions.NoRegionError: Advice(
         "no region is configured: write {broker}://REGION, or set {broker}.region"
     ),
-    exceptions.ProfileNotFound: failed("the profile does not exist on this host: check {broker}.profile"),
+    exceptions.ProfileNotFound: Advice("the profile does not exist on this host: check {broker}.profile"),
     exceptions.NoCredentialsError: denied(
         "no credentials were found: set {broker}.access_key_id and {broker}.secret_access_key or "
         "{broker}.profile, or give driver and executors a role"
@@ -250,12 +250,12 @@ class AwsClient:
         for pattern, advice in {**_REFUSALS, **self.refusals}.items():
             if re.search(pattern, code):
                 return advice._replace(text=advice.text.format(action=action, code=code))
-        return failed(reason(error.response.get("Error", {})))
+        return Advice(reason(error.response.get("Error", {})))
 
     def _failure(self, error: Exception) -> Advice:
         # Not its text, which may hold the endpoint's URL with a password.
         known = (advice for kind, advice in _FAILURES.items() if isinstance(error, kind))
-        found = next(known, failed(f"the client failed with {type(error).__name__}"))
+        found = next(known, Advice(f"the client failed with {type(error).__name__}"))
         return found._replace(text=found.text.format(broker=self._aws.broker, title=self._aws.title))
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from babelqueue_spark.bindings.advice import Advice, denied, failed, forbidden, full, not_found, unreachable
+from babelqueue_spark.bindings.advice import Advice, denied, forbidden, full, missing, unreachable
 from babelqueue_spark.bindings.artemis import amqp
 from babelqueue_spark.bindings.artemis.connection import BLOCKED, Connection
 from babelqueue_spark.bindings.artemis.options import ArtemisOptions
@@ -25,16 +25,16 @@ _COUNTS = ("messageCount", "deliveringCount", "scheduledCount")
 _NO_AMQP = "amqp:connection:framing-error"
 _ADVICE = {
     BLOCKED: full("it takes no messages: the address or the broker's disk is full"),
-    UNNAMED: failed("it did not say why"),
+    UNNAMED: Advice("it did not say why"),
     "amqp:connection:forced": unreachable(
         "it closed the connection, as a broker that shuts down: retry later"
     ),
     _NO_AMQP: unreachable(
         "the connection ended before a word of AMQP 1.0: check host and port, and what lies in between"
     ),
-    "amqp:link:detach-forced": failed("it closed the link: was the queue deleted?"),
-    "amqp:not-found": not_found("the queue does not exist, and may not be created: create it first, ANYCAST"),
-    "amqp:resource-deleted": not_found("the queue was deleted"),
+    "amqp:link:detach-forced": Advice("it closed the link: was the queue deleted?"),
+    "amqp:not-found": missing("the queue does not exist, and may not be created: create it first, ANYCAST"),
+    "amqp:resource-deleted": missing("the queue was deleted"),
     "amqp:resource-limit-exceeded": full("the connection was silent for too long, or the address is full"),
     "amqp:unauthorized-access": denied("it refused the login: check user and password"),
 }
@@ -140,7 +140,7 @@ def advice_on(error: AmqpError | OSError) -> Advice:
         return unreachable("it cannot be reached: check host, port and TLS")
     if isinstance(error, OSError):
         return unreachable("the connection was lost")
-    known = _ADVICE.get(error.name, failed(f"it refused what was asked ({error.name})"))
+    known = _ADVICE.get(error.name, Advice(f"it refused what was asked ({error.name})"))
     if "permission=" in error.text:  # under several names
         known = forbidden("this user may not do that: extend its roles")
     return known._replace(text=f"{known.text} ({error.text})") if error.text else known

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from babelqueue_spark.bindings.advice import not_found
+from babelqueue_spark.bindings.advice import missing
 from babelqueue_spark.bindings.aws import BUSY, AwsClient, AwsOptions, Refusals, throttled
 from babelqueue_spark.bindings.aws_records import Answer, Record, check_sizes, send
 from babelqueue_spark.bindings.contract import BaseBinding, BindingConfig, Capabilities
@@ -32,7 +32,7 @@ class FirehoseClient(AwsClient):
 
     noun = "stream"
     refusals: ClassVar[Refusals] = {
-        "ResourceNotFound": not_found("it does not exist: create it, or check name, account and region"),
+        "ResourceNotFound": missing("it does not exist: create it, or check name, account and region"),
         f"{BUSY}|ServiceUnavailable|LimitExceeded": throttled("write less at once, or raise its quota"),
     }
 

@@ -22,7 +22,7 @@ from confluent_kafka import (
     admin,
 )
 
-from babelqueue_spark.bindings.advice import denied, failed, forbidden, not_found, too_large, unreachable
+from babelqueue_spark.bindings.advice import Advice, denied, forbidden, missing, too_large, unreachable
 from babelqueue_spark.bindings.kafka.messages import Record
 from babelqueue_spark.bindings.kafka.options import KafkaOptions
 from babelqueue_spark.errors import BrokerError, DataLossError, LogEndedError
@@ -58,10 +58,10 @@ _ADVICE = {
     KafkaError._MSG_TIMED_OUT: unreachable(
         "it did not confirm in time: check its replicas, or raise kafka.timeout_seconds"
     ),
-    KafkaError._UNKNOWN_TOPIC: not_found(
+    KafkaError._UNKNOWN_TOPIC: missing(
         "the topic does not exist, and the broker may not create it: create it first"
     ),
-    KafkaError.UNKNOWN_TOPIC_OR_PART: not_found(
+    KafkaError.UNKNOWN_TOPIC_OR_PART: missing(
         "the topic does not exist, and the broker may not create it: create it first"
     ),
     KafkaError.TOPIC_AUTHORIZATION_FAILED: forbidden(
@@ -78,9 +78,9 @@ _ADVICE = {
         "and kafka.message.max.bytes, or keep large data elsewhere and send its address"
     ),
     **dict.fromkeys(
-        _FENCED, failed("another writer writes the same: is a query running twice on one checkpoint?")
+        _FENCED, Advice("another writer writes the same: is a query running twice on one checkpoint?")
     ),
-    KafkaError.TOPIC_EXCEPTION: failed(
+    KafkaError.TOPIC_EXCEPTION: Advice(
         "the topic's name holds what Kafka does not allow: use letters, digits, '.', '_' and '-'"
     ),
 }
@@ -335,7 +335,7 @@ class KafkaClient:
                 self._idle.poll(0)  # else it does not say why it cannot connect
             error = raised.args[0]
             advice = _ADVICE.get(self._cause or error.code()) or _ADVICE.get(error.code())
-            advice = advice or failed(f"the client failed with {error.name()}")
+            advice = advice or Advice(f"the client failed with {error.name()}")
             raise self.error(advice.text, topic, advice.error) from None
         except TimeoutError:
             late = _ADVICE[KafkaError._TIMED_OUT]

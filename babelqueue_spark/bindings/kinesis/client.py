@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from babelqueue_spark.bindings.advice import Advice, not_found
+from babelqueue_spark.bindings.advice import Advice, missing
 from babelqueue_spark.bindings.aws import BUSY, AwsClient, AwsOptions, Refusals, throttled
 from babelqueue_spark.bindings.aws_records import Answer, Record, pauses, send
 from babelqueue_spark.bindings.options import Parsers, whole
@@ -85,7 +85,7 @@ class KinesisClient(AwsClient):
 
     noun = "stream"
     refusals: ClassVar[Refusals] = {
-        "ResourceNotFound": not_found("it does not exist: create it, or check name, account and region"),
+        "ResourceNotFound": missing("it does not exist: create it, or check name, account and region"),
         "ExpiredIterator": Advice("its reader was away too long", IteratorExpiredError),
         "InvalidArgument": Advice("it does not know such a record", UnknownPositionError),
         "ResourceInUse": Advice("it is being created or changed: wait until it is active", UnderwayError),

@@ -19,15 +19,7 @@ from urllib.request import Request, urlopen
 
 import pulsar
 
-from babelqueue_spark.bindings.advice import (
-    denied,
-    failed,
-    forbidden,
-    full,
-    not_found,
-    too_large,
-    unreachable,
-)
+from babelqueue_spark.bindings.advice import Advice, denied, forbidden, full, missing, too_large, unreachable
 from babelqueue_spark.bindings.pulsar.claims import ClaimRepeatedError
 from babelqueue_spark.bindings.pulsar.messages import EntryId
 from babelqueue_spark.bindings.pulsar.options import PulsarOptions
@@ -53,11 +45,11 @@ _ADVICE = {
     "BrokerMetadataError": unreachable("its metadata store does not answer: retry"),
     "BrokerPersistenceError": full("it cannot store: check its bookies"),
     "ConnectError": unreachable("it cannot be reached: check host, port and TLS"),
-    "ConsumerBusy": failed(
+    "ConsumerBusy": Advice(
         "the subscription is of another type: use a Shared one, or another pulsar.subscription"
     ),
-    "InvalidTopicName": failed("this cannot be the name of a topic"),
-    "LookupError": not_found(
+    "InvalidTopicName": Advice("this cannot be the name of a topic"),
+    "LookupError": missing(
         "it does not find the topic's broker: check that the tenant and the namespace exist"
     ),
     "MessageTooBig": too_large(
@@ -72,8 +64,8 @@ _ADVICE = {
         "it did not answer in time: check host, port and login, or raise pulsar.operation_timeout_seconds"
     ),
     "TooManyLookupRequestException": unreachable("it has too many lookups to do: retry"),
-    "TopicNotFound": not_found("the topic does not exist, and the broker may not create it: create it first"),
-    "TopicTerminated": failed("the topic was terminated: it takes no more messages"),
+    "TopicNotFound": missing("the topic does not exist, and the broker may not create it: create it first"),
+    "TopicTerminated": Advice("the topic was terminated: it takes no more messages"),
 }
 
 
@@ -171,7 +163,7 @@ class PulsarClient:
                 )
         refused = outcome.refused()
         if refused:
-            advice = {name: _ADVICE.get(name, failed(name)) for name in sorted(refused)}
+            advice = {name: _ADVICE.get(name, Advice(name)) for name in sorted(refused)}
             reasons = ", ".join(each.text for each in advice.values())
             [(most, _)] = refused.most_common(1)
             raise self.error(
@@ -257,7 +249,7 @@ class PulsarClient:
             raise self.error(str(error), queue, BrokerUnreachableError) from None
         except pulsar.PulsarException as error:
             name = type(error).__name__
-            advice = _ADVICE.get(name, failed(f"the client failed with {name}"))
+            advice = _ADVICE.get(name, Advice(f"the client failed with {name}"))
             raise self.error(advice.text, queue, advice.error) from None
 
     def topic(self, queue: str) -> str:

@@ -19,16 +19,7 @@ from pika import exceptions
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.channel import Channel
 
-from babelqueue_spark.bindings.advice import (
-    Advice,
-    denied,
-    failed,
-    forbidden,
-    full,
-    not_found,
-    too_large,
-    unreachable,
-)
+from babelqueue_spark.bindings.advice import Advice, denied, forbidden, full, missing, too_large, unreachable
 from babelqueue_spark.bindings.rabbitmq.buffer import ChannelClaims, DeliveryBuffer
 from babelqueue_spark.bindings.rabbitmq.frames import LenientConnection
 from babelqueue_spark.bindings.rabbitmq.options import RabbitOptions
@@ -42,13 +33,13 @@ Action = Callable[[Channel, Done], Any]
 _TOO_LARGE = too_large("a message is larger than the server takes: raise its max_message_size")
 _CODES = {
     311: _TOO_LARGE,
-    312: not_found("no queue is bound for the routing key: check rabbitmq.exchange and rabbitmq.routing_key"),
+    312: missing("no queue is bound for the routing key: check rabbitmq.exchange and rabbitmq.routing_key"),
     320: unreachable("it closed the connection, as a server does that shuts down: retry when it is back"),
-    402: not_found("no such exchange: declare it first"),
+    402: missing("no such exchange: declare it first"),
     403: forbidden("this user may not do that: give it permissions on the queue and on the vhost"),
-    404: not_found("what it was asked for does not exist"),
-    405: failed("the queue is exclusive to another connection, or locked"),
-    406: failed("it refused what was asked, or a claim was older than its consumer_timeout"),
+    404: missing("what it was asked for does not exist"),
+    405: Advice("the queue is exclusive to another connection, or locked"),
+    406: Advice("it refused what was asked, or a claim was older than its consumer_timeout"),
     530: denied("the vhost does not exist, or this user may not use it"),
 }
 
@@ -66,7 +57,7 @@ _ADVICE: Mapping[type[BaseException] | tuple[type[BaseException], ...], Advice] 
     exceptions.AMQPHeartbeatTimeout: unreachable("the connection was lost, for no heartbeat came in time"),
     ssl.SSLError: unreachable("TLS failed: check the certificates and rabbitmq.ssl_ca_certs"),
     exceptions.StreamLostError: unreachable("the connection was lost"),
-    exceptions.ShortStringTooLong: failed(
+    exceptions.ShortStringTooLong: Advice(
         "the name of a queue, exchange or routing key is longer than 255 bytes"
     ),
 }
@@ -290,7 +281,7 @@ def _advice(error: BaseException) -> Advice:
         code, text = error.reply_code, " ".join(str(error.reply_text).split())
         # The server has no code of its own for its max_message_size.
         refused = "larger than configured max size" in text
-        known = _TOO_LARGE if refused else _CODES.get(code, failed("it closed the channel"))
+        known = _TOO_LARGE if refused else _CODES.get(code, Advice("it closed the channel"))
         return known._replace(text=f"{known.text} ({code} {text})")
     return _UNREACHABLE
 

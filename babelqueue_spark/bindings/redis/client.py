@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from redis import exceptions
 
-from babelqueue_spark.bindings.advice import Advice, denied, failed, forbidden, full, unreachable
+from babelqueue_spark.bindings.advice import Advice, denied, forbidden, full, unreachable
 from babelqueue_spark.bindings.clocks import ServerClock
 from babelqueue_spark.bindings.redis.options import RedisOptions
 from babelqueue_spark.bindings.redis.topologies import (
@@ -48,7 +48,7 @@ _SCRIPTS = {
     "laravel_settle": ("common", "laravel_settle"),
 }
 
-_OF_A_CLUSTER = failed("it is part of a Redis Cluster: use a URL that starts with redis+cluster://")
+_OF_A_CLUSTER = Advice("it is part of a Redis Cluster: use a URL that starts with redis+cluster://")
 
 # A class where redis-py has one, and the code by which an error inside a script is known.
 _ADVICE: tuple[tuple[type[Exception] | None, str, Advice], ...] = (
@@ -58,10 +58,10 @@ _ADVICE: tuple[tuple[type[Exception] | None, str, Advice], ...] = (
         denied("it refused the login: check user and password"),
     ),
     (exceptions.NoPermissionError, "NOPERM", forbidden("this user may not do that: extend its ACL")),
-    (exceptions.ReadOnlyError, "READONLY", failed("it is a read-only replica: use the URL of the primary")),
+    (exceptions.ReadOnlyError, "READONLY", Advice("it is a read-only replica: use the URL of the primary")),
     (exceptions.OutOfMemoryError, "OOM", full("it is out of memory: raise maxmemory, or drain its queues")),
     (exceptions.BusyLoadingError, "LOADING", unreachable("it is still loading its data: retry later")),
-    (None, "WRONGTYPE", failed("a key of the queue holds another kind of value: choose another queue")),
+    (None, "WRONGTYPE", Advice("a key of the queue holds another kind of value: choose another queue")),
     (
         exceptions.ClusterDownError,
         "",
@@ -73,9 +73,9 @@ _ADVICE: tuple[tuple[type[Exception] | None, str, Advice], ...] = (
     (
         None,
         "Cluster mode is not enabled",
-        failed("it is not part of a Redis Cluster: use a URL that starts with redis:// or rediss://"),
+        Advice("it is not part of a Redis Cluster: use a URL that starts with redis:// or rediss://"),
     ),
-    (None, "same key slot", failed("the name of the queue has no hash tag: write it in braces")),
+    (None, "same key slot", Advice("the name of the queue has no hash tag: write it in braces")),
     (
         exceptions.RedisClusterException,
         "",
@@ -92,7 +92,7 @@ _ADVICE: tuple[tuple[type[Exception] | None, str, Advice], ...] = (
     (
         ServiceUnknownError,
         "",
-        failed("the Sentinels watch no servers of this name: put theirs into the URL, behind the hosts"),
+        Advice("the Sentinels watch no servers of this name: put theirs into the URL, behind the hosts"),
     ),
     (
         exceptions.ClusterError,
@@ -299,4 +299,4 @@ def _advice(error: Exception) -> Advice:
     for kind, code, advice in _ADVICE:
         if (kind and isinstance(error, kind)) or (code and re.search(code, text)):
             return advice
-    return failed(next(iter(text.splitlines()), type(error).__name__))
+    return Advice(next(iter(text.splitlines()), type(error).__name__))

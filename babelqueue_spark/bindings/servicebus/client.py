@@ -27,16 +27,7 @@ from azure.servicebus._common import constants, mgmt_handlers
 from azure.servicebus._pyamqp.error import AMQPException, AuthenticationException
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
-from babelqueue_spark.bindings.advice import (
-    Advice,
-    denied,
-    failed,
-    forbidden,
-    full,
-    not_found,
-    too_large,
-    unreachable,
-)
+from babelqueue_spark.bindings.advice import Advice, denied, forbidden, full, missing, too_large, unreachable
 from babelqueue_spark.bindings.servicebus.options import ServiceBusOptions
 from babelqueue_spark.bindings.servicebus.transport import bounded
 from babelqueue_spark.errors import BrokerError
@@ -48,8 +39,8 @@ _GROUP = 500
 _DEAD_LETTERS = "/$deadletterqueue"
 
 _ADVICE: Mapping[type[BaseException] | tuple[type[BaseException], ...], Advice] = {
-    exceptions.MessagingEntityNotFoundError: not_found("it does not exist: create it, or check its name"),
-    exceptions.MessagingEntityDisabledError: failed("it is disabled: enable it"),
+    exceptions.MessagingEntityNotFoundError: missing("it does not exist: create it, or check its name"),
+    exceptions.MessagingEntityDisabledError: Advice("it is disabled: enable it"),
     (exceptions.ServiceBusAuthenticationError, ClientAuthenticationError): denied(
         "it refused the credentials: check key name and key, or what Azure AD is asked with"
     ),
@@ -67,7 +58,7 @@ _ADVICE: Mapping[type[BaseException] | tuple[type[BaseException], ...], Advice] 
     (exceptions.ServiceBusConnectionError, exceptions.ServiceBusCommunicationError): unreachable(
         "it cannot be reached, or the connection was lost: check namespace, transport and network"
     ),
-    ImportError: failed("a package is missing: pip install websocket-client"),
+    ImportError: Advice("a package is missing: pip install websocket-client"),
 }
 _LOST = (exceptions.MessageLockLostError, exceptions.SessionLockLostError)
 _FAILURES = (AzureError, AMQPException, OSError, ValueError, ImportError)
@@ -298,7 +289,7 @@ def _advice(error: BaseException) -> Advice:
     # Not its text, which may hold what a proxy or an identity provider was asked with.
     condition = str(getattr(error, "_condition", "") or "").removesuffix(".")
     if condition == "amqp:not-allowed":
-        return failed(
+        return Advice(
             "it refused the link or the message: set servicebus.sessions where the entity requires sessions, "
             "and only there"
         )
@@ -311,4 +302,4 @@ def _advice(error: BaseException) -> Advice:
         )  # what the client calls it without a custom endpoint
     known = (advice for kind, advice in _ADVICE.items() if isinstance(error, kind))
     shown = f" ({condition})" if condition else ""
-    return next(known, failed(f"the client failed with {type(error).__name__}{shown}"))
+    return next(known, Advice(f"the client failed with {type(error).__name__}{shown}"))

@@ -15,16 +15,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
-from babelqueue_spark.bindings.advice import (
-    Advice,
-    denied,
-    failed,
-    forbidden,
-    full,
-    not_found,
-    too_large,
-    unreachable,
-)
+from babelqueue_spark.bindings.advice import Advice, denied, forbidden, full, missing, too_large, unreachable
 from babelqueue_spark.bindings.clocks import ServerClock
 from babelqueue_spark.bindings.sql.dialects import LOCK_SECONDS, LOST, SILENT, WRITES, dialect_of
 from babelqueue_spark.errors import BrokerError
@@ -36,7 +27,7 @@ _TRIES = 5
 
 # What the database says, and what to do about it.
 _ADVICE = {
-    "database is locked": failed(
+    "database is locked": Advice(
         "it stayed locked longer than its busy timeout: some program keeps a write transaction open; "
         "end it, or add ?timeout=<seconds> to the URL"
     ),
@@ -44,14 +35,14 @@ _ADVICE = {
         "the file cannot be opened for writing: its directory must exist on this machine, and both must "
         "be writable for this user"
     ),
-    "file is not a database|malformed": failed(
+    "file is not a database|malformed": Advice(
         "the file is damaged, or is no SQLite database: name another in the URL"
     ),
     "database or disk is full|No space left": full("the disk is full: make room on it"),
     r"password authentication failed|no password supplied|^\((1045|1698),": denied(
         "it refuses the login: check user and password in the URL"
     ),
-    r'database ".*" does not exist|^\(1049,': not_found(
+    r'database ".*" does not exist|^\(1049,': missing(
         "there is no such database: create it, or name another in the URL"
     ),
     r"no pg_hba\.conf entry|^\(1044,": denied("it lets this user into no such database: grant that"),
@@ -81,10 +72,10 @@ _ADVICE = {
         "a body is too long for the column 'payload' (InitPHP's TEXT takes 64 KiB); nothing was "
         "published: ALTER TABLE ... MODIFY payload LONGTEXT NOT NULL suits InitPHP as well"
     ),
-    r"Data too long for column 'queue'|value too long for type character varying": failed(
+    r"Data too long for column 'queue'|value too long for type character varying": Advice(
         "the name of the queue is too long: the tables take 255 characters"
     ),
-    r"Deadlock found|deadlock detected|Lock wait timeout|lock timeout|could not serialize": failed(
+    r"Deadlock found|deadlock detected|Lock wait timeout|lock timeout|could not serialize": Advice(
         f"others held the same rows or tables at each of {len(_REPEAT_AFTER_SECONDS) + 1} tries, for "
         f"up to {LOCK_SECONDS} s each: look for a transaction that somebody left open"
     ),
@@ -281,7 +272,7 @@ class SqlClient:
             if re.search(pattern, said):
                 return advice
         line = next(iter(said.splitlines()), type(error).__name__)
-        return failed(line.replace(self._url.password, "***") if self._url.password else line)
+        return Advice(line.replace(self._url.password, "***") if self._url.password else line)
 
 
 def key_of(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 from botocore import exceptions
 
-from babelqueue_spark.bindings.advice import Advice, not_found
+from babelqueue_spark.bindings.advice import Advice, missing
 from babelqueue_spark.bindings.aws import BUSY, AwsClient, Refusals, code_of, reason, throttled
 from babelqueue_spark.bindings.sqs.options import SqsOptions
 from babelqueue_spark.errors import BrokerError, BrokerFullError
@@ -35,10 +35,8 @@ class OverLimitError(BrokerFullError):
 
 
 _REFUSALS: Refusals = {
-    _MISSING.pattern: not_found("it does not exist: create it, or check name, account and region"),
-    "QueueDeletedRecently": not_found(
-        "it was deleted less than a minute ago: wait before it is created again"
-    ),
+    _MISSING.pattern: missing("it does not exist: create it, or check name, account and region"),
+    "QueueDeletedRecently": missing("it was deleted less than a minute ago: wait before it is created again"),
     "OverLimit": Advice(
         "too many messages are in flight: acknowledge some, or lower maxMessagesPerTrigger", OverLimitError
     ),
