@@ -209,7 +209,7 @@ class Journal:
         """Find the highest batch that has a plan, or else the last committed one."""
         committed = self.state().committed
         # The folder is made first: a driver that died between the two left one without a plan.
-        batches = reversed(self._numbers("batches"))
+        batches = reversed(_numbers(self._store.names("batches")))
         return next((batch for batch in batches if batch > committed and self.plan(batch)), committed)
 
     # -- segments ----------------------------------------------------------------------------------
@@ -264,7 +264,9 @@ class Journal:
         """
         for number in range(after + 1, batch + 1):
             sizes = (seen.sizes if seen else self._store.sizes)(folder_of(number))
-            for index in _partitions(sizes, ".arrow"):
+            for index in sorted(
+                int(name.removesuffix(".arrow")) for name in sizes if name.endswith(".arrow")
+            ):
                 segment = self.segment(number, index)
                 if not telling or sizes.get(f"{index:05d}.ack", math.inf) > SILENT_RECORD:
                     yield segment
@@ -284,11 +286,14 @@ class Journal:
         Segments are removed only after the commit is written. So a segment that could be created before a
         listing without that commit is the first of its place, and no late one of a cleaned batch.
         """
-        return max(self._numbers("commits"), default=0) >= batch and self._read_state().cleaned >= batch
+        return (
+            max(_numbers(self._store.names("commits")), default=0) >= batch
+            and self._read_state().cleaned >= batch
+        )
 
     def _read_state(self) -> State:
         seen: list[int] = []
-        while (numbers := self._numbers("commits")) != seen:
+        while (numbers := _numbers(self._store.names("commits"))) != seen:
             for number in reversed(numbers):
                 content = self._store.read(_commit(number))
                 if content is not None:
@@ -348,10 +353,6 @@ class Journal:
                 "request: start the query again"
             )
 
-    def _numbers(self, folder: str) -> list[int]:
-        """Return the numbers that name commits, or folders of batches, in ascending order."""
-        return _numbers(self._store.names(folder))
-
     def _still_unacknowledged(
         self, state: State, batch: int, now: float, seen: Survey
     ) -> dict[str, tuple[int, float]]:
@@ -394,7 +395,7 @@ class Journal:
             self._store.sweep(folder)
 
     def _remove_cleaned(self, cleaned: int) -> None:
-        for number in self._numbers("batches"):
+        for number in _numbers(self._store.names("batches")):
             if number <= cleaned:
                 self._store.remove(folder_of(number))
 
@@ -409,7 +410,3 @@ def _numbers(names: Iterable[str]) -> list[int]:
 
 def _segment_sizes(sizes: Mapping[str, int]) -> list[int]:
     return [size for name, size in sizes.items() if name.endswith(".arrow")]
-
-
-def _partitions(names: Iterable[str], suffix: str) -> list[int]:
-    return sorted(int(name.removesuffix(suffix)) for name in names if name.endswith(suffix))

@@ -50,11 +50,7 @@ _CLIENT: Parsers = {
 
 _SENTINEL: Parsers = {"sentinel_username": str, "sentinel_password": str}
 
-_TLS: Parsers = {
-    **SSL,
-    "ssl_ca_path": str,
-    "ssl_cert_reqs": str,
-}
+_TLS: Parsers = {**SSL, "ssl_ca_path": str, "ssl_cert_reqs": str}
 
 _TABLE = OptionTable(broker="redis", own={**_OWN, **_CLIENT, **_SENTINEL}, tls=_TLS, tls_scheme="rediss")
 _DEFAULTS = {"socket_connect_timeout": 10.0, "socket_timeout": 30.0}

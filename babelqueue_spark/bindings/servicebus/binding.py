@@ -20,13 +20,7 @@ from babelqueue_spark.bindings.batches import counted_attempts, fitting
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
 from babelqueue_spark.bindings.headers import UnsendableError
 from babelqueue_spark.bindings.servicebus.client import PAGE, Link, ServiceBusLinks, is_dead_letter_queue
-from babelqueue_spark.bindings.servicebus.messages import (
-    LabelledMessage,
-    body,
-    claim_of,
-    entries,
-    received,
-)
+from babelqueue_spark.bindings.servicebus.messages import LabelledMessage, body, claim_of, entries, received
 from babelqueue_spark.bindings.servicebus.options import ServiceBusOptions
 from babelqueue_spark.errors import BrokerError
 

@@ -26,14 +26,7 @@ from babelqueue_spark.bindings.sqs.client import (
     is_name,
     short_name,
 )
-from babelqueue_spark.bindings.sqs.messages import (
-    RequestEntry,
-    Target,
-    body,
-    claim_of,
-    entries,
-    received,
-)
+from babelqueue_spark.bindings.sqs.messages import RequestEntry, Target, body, claim_of, entries, received
 from babelqueue_spark.bindings.sqs.options import SqsOptions
 from babelqueue_spark.errors import BrokerError
 
