@@ -15,17 +15,10 @@ from sqlalchemy.exc import IntegrityError
 
 from babelqueue_spark.bindings.batches import deliveries, envelopes_of, fitting, milliseconds
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
-from babelqueue_spark.bindings.sql import times
+from babelqueue_spark.bindings.sql import tables, times
 from babelqueue_spark.bindings.sql.client import SqlClient
 from babelqueue_spark.bindings.sql.options import SqlOptions
 from babelqueue_spark.bindings.sql.outbox import ERROR_LENGTH, OutboxTables, Pending
-from babelqueue_spark.bindings.sql.tables import (
-    LONGEST_QUEUE,
-    REASON_LENGTH,
-    TRACE_LENGTH,
-    URN_LENGTH,
-    Tables,
-)
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.errors import BrokerError, BrokerUnreachableError, MessageTooLargeError
 
@@ -63,7 +56,7 @@ class SqlBinding(Binding):
     def __init__(self, config: BindingConfig) -> None:
         super().__init__(config)
         options = SqlOptions.parse(config)
-        self._tables: Tables | OutboxTables = Tables(options.table, options.failed_table)
+        self._tables: tables.Tables | OutboxTables = tables.Tables(options.table, options.failed_table)
         if options.layout == "outbox":
             self._tables = OutboxTables(options.table)
             self.capabilities = replace(self.capabilities, max_delay=0)
@@ -239,8 +232,8 @@ class SqlBinding(Binding):
 
     def check_queue(self, queue: str) -> None:
         super().check_queue(queue)
-        if len(queue) > LONGEST_QUEUE:
-            raise self.refused_name(queue, f"it has {LONGEST_QUEUE} characters at most")
+        if len(queue) > tables.LONGEST_QUEUE:
+            raise self.refused_name(queue, f"it has {tables.LONGEST_QUEUE} characters at most")
 
     @classmethod
     def dead_letter_name(cls, queue: str, style: DeadLetterStyle) -> str:
@@ -389,7 +382,7 @@ class SqlBinding(Binding):
         envelopes = decode(bodies)
         reasons = pc.struct_field(envelopes.column("dead_letter"), "reason").to_pylist()
         for mirror, reason in zip(self._mirrors(bodies, envelopes), reasons, strict=True):
-            known = _mirror(reason or "failed", REASON_LENGTH)
+            known = _mirror(reason or "failed", tables.REASON_LENGTH)
             mirror.update(queue=_original(queue), reason=known, failed_at=now, created_at=now)
             yield mirror
 
@@ -399,8 +392,8 @@ class SqlBinding(Binding):
         values = zip(*(column.to_pylist() for column in columns), strict=True)
         for row, (body, job, trace_id, attempts) in enumerate(values):
             yield {
-                "urn": _mirror(job, URN_LENGTH),
-                "trace_id": _mirror(trace_id, TRACE_LENGTH) if trace_id and trace_id.strip() else None,
+                "urn": _mirror(job, tables.URN_LENGTH),
+                "trace_id": _mirror(trace_id, tables.TRACE_LENGTH) if trace_id and trace_id.strip() else None,
                 "attempts": attempts or 0,
                 "payload": self._stored(body, row, len(bodies)),
             }
