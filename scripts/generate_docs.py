@@ -155,10 +155,7 @@ def circumstances(*entries: dict[str, Any]) -> str:
     versions = {"Python {python}, PySpark {pyspark}".format(**each["versions"]) for each in entries}
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     where = "; ".join([*sorted(machines), *sorted(versions)])
-    return (
-        "Messages a second where no unit is given: the median, and the least and the most of the runs. "
-        f"Measured by `make bench` on {when}: {where}; clients and servers on the same machine."
-    )
+    return f"Messages a second, median (least to most), {when}: {where}."
 
 
 def chaos(name: str) -> str:
