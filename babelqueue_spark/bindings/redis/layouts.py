@@ -1,4 +1,19 @@
-"""The two ways in which a BabelQueue queue lies in Redis: the SDKs' default layout, and Laravel's."""
+"""The two ways in which a BabelQueue queue lies in Redis: the SDKs' default layout, and Laravel's.
+
+The default layout, which InitPHP has too:
+
+    <queue>                         list: ready bodies, framed where they have headers
+    <queue>:processing              list: what the SDKs and InitPHP have claimed
+    <queue>:processing:deadlines    sorted set: until when, of the Python SDK
+    <queue>:processing:<32 hex>     list: the messages of one claim of ours
+    <queue>:processing:claims       sorted set: when our claims lapse
+    <queue>:delayed                 sorted set: InitPHP's delayed messages
+    <queue>:published:<key>         string: a chunk that was published under this idempotency key
+    <queue>:processing:seen         sorted set: messages without a deadline, with `reclaim_idle`
+    <queue>:processing:looked       string: when they were last looked for
+
+Laravel's has `<prefix><queue>` (ready), and `:reserved`, `:delayed` and `:notify` behind it.
+"""
 
 from __future__ import annotations
 
