@@ -232,6 +232,13 @@ class LogEndedError(DataLossError):
     """A log ends before an offset that it once had; the messages that remain were read."""
 
 
+def line_of(error: Exception) -> str:
+    """Return the connector's own line out of what Spark wraps around it, else the first line."""
+    text = str(error)
+    own = re.findall(r"babelqueue_spark\.errors\.\w+: (.+)", text)
+    return own[-1] if own else next(iter(text.splitlines()), type(error).__name__)
+
+
 def hide(value: str, reference: str) -> None:
     """Show `reference` in place of a value from now on, and of the password in it if it is a URL.
 

@@ -175,7 +175,7 @@ def parses(job: str, words: list[str]) -> None:
     if "--help" in words or job == "demo" or any(word.startswith("@") for word in words):
         return
     module = import_module(f"babelqueue_spark.jobs.{job.replace('-', '_')}")
-    getattr(module, "parse", module.command_line().parse_args)(words)
+    module.main.command_line().parse_args(words)
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=name_of)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.connector.rows.writing import NO_QUEUE, refused_targets
-from babelqueue_spark.errors import BabelQueueError, OptionError, QueuesFailedError
+from babelqueue_spark.errors import BabelQueueError, OptionError, QueuesFailedError, line_of
 from babelqueue_spark.exchange.routing import Pairs, Routes, job_of, text_of
 from babelqueue_spark.exchange.sources import with_source
 from babelqueue_spark.exchange.stages import REASON, Stages
@@ -158,7 +157,7 @@ class Exchange:
         try:
             rows.write.format("babelqueue").options(**options).mode("append").save()
         except (BabelQueueError, PySparkException) as error:
-            failed[queue] = _line(error)
+            failed[queue] = line_of(error)
             logger.error("%s: %s", queue, failed[queue])
 
     def _dead_letters(self, rows: DataFrame) -> DataFrame:
@@ -173,9 +172,3 @@ class Exchange:
 def _is_invalid(frame: DataFrame) -> Column:
     """Return whether a row was read with an error."""
     return text_of(frame, "error").isNotNull()
-
-
-def _line(error: Exception) -> str:
-    """Return the connector's own line out of what Spark wraps around it."""
-    own = re.findall(r"babelqueue_spark\.errors\.\w+: (.+)", str(error))
-    return str(own[-1]) if own else next(iter(str(error).splitlines()), type(error).__name__)

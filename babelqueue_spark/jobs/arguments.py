@@ -1,15 +1,20 @@
-"""The command line of a job: its options, and secrets by reference only. Needs no package."""
+"""What a job is: its command line, with secrets by reference only, and its exit codes. Needs no package."""
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import logging
 import os
 import re
 import shlex
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
+
+from babelqueue_spark.errors import BabelQueueError
 
 EXIT_CODES = """
 Options may stand in a file that is named as @FILE: a line an option, # before a comment. Passwords are
@@ -21,6 +26,10 @@ _SECRET = re.compile(r"sharedaccess(key|signature)=|[?&;][^=&;]*(password|passwd
 _USER_AND_PASSWORD = re.compile(r"://[^@/?#]*:[^@]+@")
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _SECRET_NAME = re.compile(r"password|secret|token", re.I)
+
+
+class JobError(Exception):
+    """Something that ends a job, in one line."""
 
 
 class Arguments(argparse.ArgumentParser):
@@ -35,11 +44,19 @@ class Arguments(argparse.ArgumentParser):
             fromfile_prefix_chars="@",
             allow_abbrev=False,
         )
+        self._refusals: list[tuple[str, Callable[[argparse.Namespace], object]]] = []
         self.add_argument("--verbose", action="store_true", help="show what Spark logs, not only its errors")
+
+    def refuse(self, text: str, is_wrong: Callable[[argparse.Namespace], object]) -> None:
+        """Exit with 2 and a text for options that are wrong together; `{name}` in it is an option's value."""
+        self._refusals.append((text, is_wrong))
 
     def parse_args(self, args: Sequence[str] | None = None) -> argparse.Namespace:  # type: ignore[override]
         """Parse, and keep a Spark that is not there yet quiet unless `--verbose` is given."""
         given = super().parse_args(args)
+        for text, is_wrong in self._refusals:
+            if is_wrong(given):
+                self.error(text.format_map(vars(given)))
         if given.verbose:
             logging.basicConfig(format="%(message)s")
             logging.getLogger("babelqueue_spark.batches").setLevel(logging.INFO)
@@ -51,7 +68,7 @@ class Arguments(argparse.ArgumentParser):
         return shlex.split(arg_line, comments=True)
 
     def add_metrics(self) -> None:
-        """`--metrics`, of jobs that run a query; see `observed`."""
+        """Add `--metrics`, of jobs that run a query; see `observed`."""
         self.add_argument(
             "--metrics",
             metavar="WHERE",
@@ -63,22 +80,73 @@ class Arguments(argparse.ArgumentParser):
     def add_broker(
         self, prefix: str = "", *, queue: str, required: bool = True, url_required: bool = True
     ) -> None:
-        """`--url`, `--queue` and `--option`, or `--from-url` and so on."""
-        self.add_argument(
-            f"--{prefix}url",
-            required=url_required,
-            type=reference,
-            help="the broker, or env:NAME, or file:/path",
-        )
+        """Add `--url`, `--queue` and `--option`, or `--from-url` and so on."""
+        broker = "the broker, or env:NAME, or file:/path"
+        self.add_argument(f"--{prefix}url", required=url_required, type=reference, help=broker)
         self.add_argument(f"--{prefix}queue", required=required, help=queue)
+        further = "a further option of the connector, such as redis.laravel=true"
+        self.add_several(f"{prefix}option", "NAME=VALUE", further, type=option)
+
+    def add_several(
+        self, name: str, metavar: str | None, about: str, type: Callable[[str], Any] = str
+    ) -> None:
+        """Add an option that may be repeated."""
+        about = f"{about}; may be repeated"
+        self.add_argument(f"--{name}", action="append", default=[], type=type, metavar=metavar, help=about)
+
+    def add_database(self, name: str, table: str) -> None:
+        """Add the option that names a database, and `--table`."""
+        database = "its database, or env:NAME, or file:/path"
+        self.add_argument(f"--{name}", required=True, type=reference, help=database)
+        self.add_argument("--table", default=table, help=f"the {name}'s table (default: {table})")
+
+    def add_every(self) -> None:
+        """Add `--every`, of jobs that poll."""
+        from babelqueue_spark.bindings.options import seconds
+
         self.add_argument(
-            f"--{prefix}option",
-            action="append",
-            default=[],
-            type=option,
-            metavar="NAME=VALUE",
-            help="a further option of the connector, such as redis.laravel=true; may be repeated",
+            "--every", type=seconds, default=2.0, metavar="TIME", help="between two polls (default: 2s)"
         )
+
+
+Run = Callable[[argparse.Namespace], int | None]
+AddOptions = Callable[[Arguments], None]
+
+
+class Job:
+    """A job: it takes a command line and runs; what goes wrong is one line on standard error, and a code.
+
+    Args:
+        run: takes the parsed command line; what it returns is the exit code, None = 0.
+        add_options: adds its options.
+    """
+
+    failures: tuple[type[Exception], ...] = (BabelQueueError, JobError, OSError)
+
+    def __init__(self, run: Run, add_options: AddOptions) -> None:
+        self._run, self._add_options = run, add_options
+        self._name = Path(inspect.getfile(run)).stem.replace("_", "-")
+        self._about = sys.modules[run.__module__].__doc__
+
+    def command_line(self) -> Arguments:
+        """Make the parser of the command line."""
+        parser = Arguments(self._name, self._about)
+        self._add_options(parser)
+        return parser
+
+    def __call__(self, arguments: list[str] | None = None) -> int:
+        try:
+            return self._run(self.command_line().parse_args(arguments)) or 0
+        except self.failures as error:
+            print(f"{self._name}: {self.reason(error)}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            print(f"{self._name}: interrupted", file=sys.stderr)
+            return 130
+
+    def reason(self, error: Exception) -> str:
+        """Return the line about what went wrong."""
+        return str(error)
 
 
 def reference(text: str) -> str:

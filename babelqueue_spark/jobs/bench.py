@@ -10,6 +10,7 @@ are shown by themselves. What was published leaves the queue; a topic of Kafka k
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 import time
 import uuid
@@ -20,29 +21,28 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from babelqueue_spark.connector.options import read_options
-from babelqueue_spark.jobs.command import (
-    Arguments,
-    JobError,
-    count,
-    job,
-    new_console,
-    place,
-    session,
-    show,
-    spinner,
-    waiting,
-)
+from babelqueue_spark.jobs.arguments import Arguments, JobError, count, place
+from babelqueue_spark.jobs.command import given_options, job, new_console, session, show, spinner, waiting
 
 _BATCHES = 5
 _ENVELOPE_BYTES = 230
 """Of an envelope whose data is empty."""
 
 
-@job
-def main(arguments: list[str] | None = None) -> int:
-    """Run the job; returns the exit code."""
-    given = command_line().parse_args(arguments)
-    broker = {"url": given.url, **dict(given.option)}
+def add_options(parser: Arguments) -> None:
+    """Add the options of the job."""
+    parser.add_broker(queue="an empty queue (default: a new one)", required=False)
+    parser.add_argument("--messages", type=count, default=100_000, metavar="N", help="default: 100000")
+    parser.add_argument("--bytes", type=count, default=400, metavar="N", help="of a body (default: 400)")
+    parser.add_argument(
+        "--state", metavar="FOLDER", type=place, help="of journal and checkpoint (default: a temporary one)"
+    )
+
+
+@job(add_options)
+def main(given: argparse.Namespace) -> None:
+    """Run the job."""
+    broker = given_options(given)
     queue = given.queue or f"babelqueue-bench-{uuid.uuid4().hex[:12]}"
     if given.queue and (found := waiting(read_options({**broker, "queue": queue}))):
         raise JobError(f"queue '{queue}' has {found:,} messages, which would be read: name an empty one")
@@ -65,19 +65,6 @@ def main(arguments: list[str] | None = None) -> int:
     arrived = sum(rows for rows, _ in batches)
     if arrived != given.messages:
         raise JobError(f"{given.messages:,} messages were published, and {arrived:,} were read")
-    return 0
-
-
-def command_line() -> Arguments:
-    """Make the parser of the command line."""
-    parser = Arguments("bench", __doc__)
-    parser.add_broker(queue="an empty queue (default: a new one)", required=False)
-    parser.add_argument("--messages", type=count, default=100_000, metavar="N", help="default: 100000")
-    parser.add_argument("--bytes", type=count, default=400, metavar="N", help="of a body (default: 400)")
-    parser.add_argument(
-        "--state", metavar="FOLDER", type=place, help="of journal and checkpoint (default: a temporary one)"
-    )
-    return parser
 
 
 def envelopes(spark: SparkSession, messages: int, size: int) -> DataFrame:

@@ -31,15 +31,26 @@ from babelqueue_spark.bindings import binding_class
 from babelqueue_spark.connector.options import Options, read_options, write_options
 from babelqueue_spark.connector.rows.dead_letters import is_dead_letter_queue
 from babelqueue_spark.connector.rows.reading import SCHEMA
-from babelqueue_spark.jobs.command import Arguments, bar, job, new_console, observed, place, session, waiting
+from babelqueue_spark.jobs.arguments import Arguments, place
+from babelqueue_spark.jobs.command import bar, job, new_console, observed, session, waiting
 
 _LOOK_SECONDS = 1
 
 
-@job
-def main(arguments: list[str] | None = None) -> int:
-    """Run the job; returns the exit code."""
-    given = command_line().parse_args(arguments)
+def add_options(parser: Arguments) -> None:
+    """Add the options of the job."""
+    parser.add_broker("from-", queue="one queue, or several with commas")
+    parser.add_broker("to-", queue="where to (default: each to the queue of the same name)", required=False)
+    parser.add_argument(
+        "--state", metavar="FOLDER", type=place, required=True, help="of the stream's journal and checkpoint"
+    )
+    parser.add_metrics()
+    parser.add_argument("--every", metavar="TIME", help="continue until stopped, with a batch so often")
+
+
+@job(add_options)
+def main(given: argparse.Namespace) -> None:
+    """Run the job."""
     source, target = source_options(given), target_options(given)
     found = waiting(read_options(source))
     sink = write_options(target)
@@ -55,20 +66,6 @@ def main(arguments: list[str] | None = None) -> int:
         task = progress.add_task(given.from_queue, total=None if given.every else found)
         carried = follow(query, lambda messages: progress.update(task, completed=messages))
     console.print(f"carried {carried:,} messages")
-    return 0
-
-
-def command_line() -> Arguments:
-    """Make the parser of the command line."""
-    parser = Arguments("bridge", __doc__)
-    parser.add_broker("from-", queue="one queue, or several with commas")
-    parser.add_broker("to-", queue="where to (default: each to the queue of the same name)", required=False)
-    parser.add_argument(
-        "--state", metavar="FOLDER", type=place, required=True, help="of the stream's journal and checkpoint"
-    )
-    parser.add_metrics()
-    parser.add_argument("--every", metavar="TIME", help="continue until stopped, with a batch so often")
-    return parser
 
 
 def source_options(given: argparse.Namespace) -> dict[str, str]:

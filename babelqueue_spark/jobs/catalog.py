@@ -27,12 +27,11 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from babelqueue_spark.bindings import binding_class
-from babelqueue_spark.connector.options import Options, read_options
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.envelope.jsontext import without_surrogate_escapes
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.jobs.command import Arguments, JobError, count, job, new_console, show
+from babelqueue_spark.jobs.arguments import Arguments, JobError, count
+from babelqueue_spark.jobs.command import browsable, browse, job, new_console, show
 from babelqueue_spark.schemas.compatibility import breaks
 from babelqueue_spark.schemas.documents import read_json
 from babelqueue_spark.schemas.drift import anywhere, unknown_members
@@ -44,23 +43,8 @@ Rows = Iterator[tuple[str | None, str | None, str | None]]
 """URN, payload as JSON text, and why the envelope is refused."""
 
 
-@job
-def main(arguments: list[str] | None = None) -> int:
-    """Run the job; returns the exit code."""
-    given = command_line().parse_args(arguments)
-    console = new_console()
-    tasks = {"infer": infer, "check": check, "compat": compat}
-    return tasks[given.task](given, console)
-
-
-class _Task(Arguments):
-    def __init__(self, *, prog: str, **_: Any) -> None:
-        super().__init__(prog.removeprefix("babelqueue-spark "), __doc__)
-
-
-def command_line() -> Arguments:
-    """Make the parser of the command line."""
-    parser = Arguments("catalog", __doc__)
+def add_options(parser: Arguments) -> None:
+    """Add the options of the job."""
     tasks = parser.add_subparsers(dest="task", required=True, metavar="TASK", parser_class=_Task)
     task = tasks.add_parser("infer", help="propose a registry from what is in a queue")
     _add_queue(task)
@@ -73,7 +57,19 @@ def command_line() -> Arguments:
     task.add_argument("new", metavar="NEW", help="the same, as it is to be")
     for task in tasks.choices.values():
         task.add_argument("--json", metavar="FILE", help="write the findings as JSON too")
-    return parser
+
+
+@job(add_options)
+def main(given: argparse.Namespace) -> int:
+    """Run the job; returns the exit code."""
+    console = new_console()
+    tasks = {"infer": infer, "check": check, "compat": compat}
+    return tasks[given.task](given, console)
+
+
+class _Task(Arguments):
+    def __init__(self, *, prog: str, **_: Any) -> None:
+        super().__init__(prog.removeprefix("babelqueue-spark "), __doc__)
 
 
 def _add_queue(task: Arguments) -> None:
@@ -88,7 +84,7 @@ def _add_queue(task: Arguments) -> None:
 
 def infer(given: argparse.Namespace, console: Console) -> int:
     """Propose a registry."""
-    shapes, refused = shapes_of(_browsed(given))
+    shapes, refused = shapes_of(_rows(given))
     schemas = {urn: schema_of(shape) for urn, shape in shapes.items()}
     if given.output:
         write_registry(Path(given.output), schemas)
@@ -151,7 +147,7 @@ def _lines(shapes: dict[str, Shape]) -> Iterator[tuple[Any, ...]]:
 def check(given: argparse.Namespace, console: Console) -> int:
     """Compare a queue with a registry."""
     registry = Registry(given.registry)
-    total, found = findings(_browsed(given), registry)
+    total, found = findings(_rows(given), registry)
     lines = [(*line, messages) for line, messages in sorted(found.items())]
     named = [dict(zip(("finding", "urn", "what", "messages"), line, strict=True)) for line in lines]
     _write(given.json, {"messages": total, "findings": named})
@@ -231,26 +227,14 @@ def _registry_or_schema(location: str) -> Registry | dict[str, Any]:
 # -- both --------------------------------------------------------------------------------------------------
 
 
-def _browsed(given: argparse.Namespace) -> Rows:
-    options = read_options({"url": given.url, "queue": given.queue, **dict(given.option)})
-    if binding_class(options.broker).capabilities.browse == "none":
-        raise OptionError(f"broker '{options.broker}' shows messages to nobody who does not consume them")
-    return _rows(options, given.limit)
-
-
-def _rows(options: Options, limit: int) -> Rows:
+def _rows(given: argparse.Namespace) -> Rows:
+    options = browsable(given)
     with options.binding() as binding:
         for queue in options.queue:
-            left = limit
-            for batch in binding.browse(queue):
-                part = batch.slice(0, left)
-                envelopes = decode(part.column("body"), allow_list_data=options.allow_empty_list_data)
-                yield from zip(
-                    *(envelopes.column(name).to_pylist() for name in ("job", "data", "error")), strict=True
-                )
-                left -= part.num_rows
-                if not left:
-                    break
+            for batch in browse(binding, queue, given.limit):
+                envelopes = decode(batch.column("body"), allow_list_data=options.allow_empty_list_data)
+                columns = (envelopes.column(name).to_pylist() for name in ("job", "data", "error"))
+                yield from zip(*columns, strict=True)
 
 
 def _write(path: str | None, content: dict[str, Any]) -> None:

@@ -1,17 +1,16 @@
-"""What all jobs share: their command line, their exit codes, their session, what they print."""
+"""What jobs share that read, write or run Spark: their options, their session, what they print."""
 
 from __future__ import annotations
 
-import inspect
+import argparse
 import os
-import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import wraps
-from pathlib import Path
-from typing import Any
+from time import sleep
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.errors import PySparkException, PySparkImportError
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -20,40 +19,43 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from babelqueue_spark.bindings import Binding, binding_class
-from babelqueue_spark.connector.options import Options, write_options
-from babelqueue_spark.errors import BabelQueueError
-from babelqueue_spark.jobs.arguments import Arguments, count, option, pair, place, reference
+from babelqueue_spark.bindings import BaseBinding, Binding, binding_class
+from babelqueue_spark.connector.options import Options, read_options, write_options
+from babelqueue_spark.errors import (
+    BrokerFullError,
+    BrokerUnreachableError,
+    OptionError,
+    QueuesFailedError,
+    line_of,
+)
+from babelqueue_spark.jobs.arguments import AddOptions, Job, Run
 from babelqueue_spark.metrics import log_batches
 
-__all__ = [
-    "Arguments",
-    "JobError",
-    "Numbers",
-    "bar",
-    "count",
-    "job",
-    "new_console",
-    "observed",
-    "of_both",
-    "option",
-    "pair",
-    "place",
-    "printable",
-    "reason_of",
-    "reference",
-    "run_here",
-    "session",
-    "show",
-    "spinner",
-    "waiting",
-]
-
-Job = Callable[..., int]
+if TYPE_CHECKING:
+    from babelqueue_spark.exchange import Relayed, Released
 
 
-class JobError(Exception):
-    """Something that ends a job, in one line."""
+class SparkJob(Job):
+    """A job that may call Spark."""
+
+    failures = (*Job.failures, PySparkException)
+
+    def reason(self, error: Exception) -> str:
+        """Return the connector's own line out of what Spark wraps around it."""
+        if isinstance(error, PySparkImportError):
+            return f'{error} Spark Connect needs: pip install "babelqueue-spark[connect]"'
+        return line_of(error)
+
+
+def job(add_options: AddOptions) -> Callable[[Run], Job]:
+    """Make a job's `main` of what runs it, and of what adds its options."""
+    return lambda run: SparkJob(run, add_options)
+
+
+def given_options(given: argparse.Namespace) -> dict[str, str]:
+    """Return the connector's options of a command line, with its queue where that is given."""
+    queue = {} if given.queue is None else {"queue": given.queue}
+    return {"url": given.url, **queue, **dict(given.option)}
 
 
 def of_both(options: Mapping[str, str]) -> dict[str, str]:
@@ -61,37 +63,55 @@ def of_both(options: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in options.items() if name == "broker" or "." in name}
 
 
-def job(run: Job) -> Job:
-    """Return a job's `main`: what goes wrong is one line on standard error, and an exit code."""
-    name = Path(inspect.getfile(run)).stem.replace("_", "-")
-
-    @wraps(run)
-    def main(arguments: list[str] | None = None) -> int:
-        try:
-            return run(arguments)
-        except (BabelQueueError, PySparkException, JobError, OSError) as error:
-            print(f"{name}: {reason_of(error)}", file=sys.stderr)
-            return 1
-        except KeyboardInterrupt:
-            print(f"{name}: interrupted", file=sys.stderr)
-            return 130
-
-    return main
-
-
-def reason_of(error: Exception) -> str:
-    """Return the connector's own line out of what Spark wraps around it."""
-    text = str(error)
-    if isinstance(error, PySparkImportError):
-        return f'{text} Spark Connect needs: pip install "babelqueue-spark[connect]"'
-    own = re.findall(r"babelqueue_spark\.errors\.\w+: (.+)", text)
-    return own[-1] if own else next(iter(text.splitlines()), type(error).__name__)
-
-
 def waiting(options: Options) -> int:
     """Messages in all the queues of a read."""
     with options.binding() as binding:
         return sum(binding.backlog(queue) for queue in options.queue)
+
+
+def browsable(given: argparse.Namespace) -> Options:
+    """Return the options of a browse.
+
+    Raises:
+        OptionError: one is wrong, or the broker cannot be browsed.
+    """
+    options = read_options(given_options(given))
+    if binding_class(options.broker).capabilities.browse == "none":
+        raise OptionError(f"broker '{options.broker}' shows messages to nobody who does not consume them")
+    return options
+
+
+def browse(binding: BaseBinding, queue: str, most: int) -> Iterator[pa.RecordBatch]:
+    """Browse at most so many messages; what that holds is released at the end."""
+    batches = binding.browse(queue)
+    try:
+        for batch in batches:
+            part = batch.slice(0, most)
+            yield part
+            most -= part.num_rows
+            if not most:
+                return
+    finally:
+        if isinstance(batches, Generator):
+            batches.close()
+
+
+def repeat(name: str, what: str, every: float | None, run: Callable[[], Relayed | Released]) -> int:
+    """Run a pass, or one after the other with pauses, which pass over a broker or a database that is away."""
+    console = new_console(soft_wrap=True)
+    while True:
+        try:
+            passed = run()
+        except (BrokerUnreachableError, BrokerFullError, QueuesFailedError) as error:
+            if every is None:
+                raise
+            print(f"{name}: {error}", file=sys.stderr)
+        else:
+            if every is None or passed.messages or passed.failed:
+                console.print(f"{what} {passed.messages:,} messages, {passed.failed:,} failed")
+        if every is None:
+            return 1 if passed.failed else 0
+        sleep(every)
 
 
 def session(name: str) -> SparkSession:

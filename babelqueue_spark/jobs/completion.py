@@ -15,23 +15,21 @@ import shtab
 
 from babelqueue_spark import __version__
 from babelqueue_spark.jobs.__main__ import JOBS
-from babelqueue_spark.jobs.command import Arguments, job
+from babelqueue_spark.jobs.arguments import Arguments
+from babelqueue_spark.jobs.command import job
 
 _FILES = {"FILE": shtab.FILE, "PATH": shtab.FILE, "FOLDER": shtab.DIRECTORY}
 
 
-@job
-def main(arguments: list[str] | None = None) -> int:
-    """Print the script; returns the exit code."""
-    print(shtab.complete(all_jobs(), shell=command_line().parse_args(arguments).shell))
-    return 0
-
-
-def command_line() -> Arguments:
-    """Make the parser of the command line."""
-    parser = Arguments("completion", __doc__)
+def add_options(parser: Arguments) -> None:
+    """Add the options of the job."""
     parser.add_argument("shell", choices=shtab.SUPPORTED_SHELLS)
-    return parser
+
+
+@job(add_options)
+def main(given: argparse.Namespace) -> None:
+    """Print the script."""
+    print(shtab.complete(all_jobs(), shell=given.shell))
 
 
 def all_jobs() -> argparse.ArgumentParser:
@@ -40,7 +38,7 @@ def all_jobs() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     jobs = parser.add_subparsers(dest="job")
     for name in JOBS:
-        its = import_module(f"babelqueue_spark.jobs.{name.replace('-', '_')}").command_line()
+        its = import_module(f"babelqueue_spark.jobs.{name.replace('-', '_')}").main.command_line()
         about = (its.description or "").partition("\n")[0]
         for action in jobs.add_parser(name, parents=[its], add_help=False, help=about)._actions:
             if action.metavar in _FILES:

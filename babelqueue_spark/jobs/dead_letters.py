@@ -10,6 +10,7 @@ for sensitive fields, for messages that the catalog does not know, and for error
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 from collections import Counter
@@ -29,7 +30,8 @@ from rich.console import Console
 
 from babelqueue_spark.catalog.showing import masked
 from babelqueue_spark.connector.options import read_options
-from babelqueue_spark.jobs.command import Arguments, count, job, new_console, session, show, spinner, waiting
+from babelqueue_spark.jobs.arguments import Arguments, count
+from babelqueue_spark.jobs.command import given_options, job, new_console, session, show, spinner, waiting
 
 _TOP = 20
 
@@ -57,11 +59,18 @@ class Report:
     samples: list[dict[str, Any]]
 
 
-@job
-def main(arguments: list[str] | None = None) -> int:
-    """Run the job; returns the exit code."""
-    given = command_line().parse_args(arguments)
-    options = {"url": given.url, "queue": given.queue, **dict(given.option)}
+def add_options(parser: Arguments) -> None:
+    """Add the options of the job."""
+    parser.add_broker(queue="the dead-letter queue, or several with commas")
+    parser.add_argument("--html", metavar="FILE", help="write a page instead of a table")
+    parser.add_argument("--json", metavar="FILE", help="write JSON instead of a table")
+    parser.add_argument("--samples", type=count, default=3, help="of each reason (default: 3)")
+
+
+@job(add_options)
+def main(given: argparse.Namespace) -> None:
+    """Run the job."""
+    options = given_options(given)
     console = new_console()
     found = waiting(read_options(options))
     with spinner(console, f"reading {found:,} messages"):
@@ -71,17 +80,6 @@ def main(arguments: list[str] | None = None) -> int:
             Path(target).write_text(text(report), encoding="utf-8")
     if not (given.json or given.html):
         _print(console, report)
-    return 0
-
-
-def command_line() -> Arguments:
-    """Make the parser of the command line."""
-    parser = Arguments("dead-letters", __doc__)
-    parser.add_broker(queue="the dead-letter queue, or several with commas")
-    parser.add_argument("--html", metavar="FILE", help="write a page instead of a table")
-    parser.add_argument("--json", metavar="FILE", help="write JSON instead of a table")
-    parser.add_argument("--samples", type=count, default=3, help="of each reason (default: 3)")
-    return parser
 
 
 def examine(spark: SparkSession, options: dict[str, str], samples: int) -> Report:

@@ -10,6 +10,7 @@ created again each time.
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
 import time
@@ -22,7 +23,8 @@ from babelqueue_spark.bindings.batches import outgoing
 from babelqueue_spark.catalog.targets import folder_of
 from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.jobs import drain
-from babelqueue_spark.jobs.command import Arguments, JobError, job, run_here
+from babelqueue_spark.jobs.arguments import Arguments, JobError
+from babelqueue_spark.jobs.command import job, run_here
 
 QUEUE = "shop"
 ENVELOPES = 50_000
@@ -64,10 +66,17 @@ def _clear(folder: Path) -> None:
     folder.mkdir(parents=True)
 
 
-@job
-def main(arguments: list[str] | None = None) -> int:
+def add_options(parser: Arguments) -> None:
+    """Add the options of the job."""
+    parser.add_argument(
+        "--folder", metavar="FOLDER", default="build/demo", help="of queue and output (default: build/demo)"
+    )
+
+
+@job(add_options)
+def main(given: argparse.Namespace) -> int:
     """Run the demo; 0 when the sum is right."""
-    folder = Path(command_line().parse_args(arguments).folder).absolute()
+    folder = Path(given.folder).absolute()
     _clear(folder)
     url = f"sqlite:///{folder}/queue.db"
     spark = session()
@@ -83,15 +92,6 @@ def main(arguments: list[str] | None = None) -> int:
     right = report(spark, url, folder) and codes == [0, 0]
     spark.stop()
     return 0 if right else 1
-
-
-def command_line() -> Arguments:
-    """Make the parser of the command line."""
-    parser = Arguments("demo", __doc__)
-    parser.add_argument(
-        "--folder", metavar="FOLDER", default="build/demo", help="of queue and output (default: build/demo)"
-    )
-    return parser
 
 
 def say(text: str) -> None:

@@ -23,46 +23,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from babelqueue_spark.errors import BabelQueueError
-from babelqueue_spark.jobs.arguments import Arguments, place
+from babelqueue_spark.jobs.arguments import Arguments, Job, JobError, place
 from babelqueue_spark.jobs.checks import broker, cluster, machine, storage
 from babelqueue_spark.jobs.checks.findings import Finding
 
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the job; returns the exit code."""
-    given = parse(arguments)
-    show = _printer()
-    found = []
-    try:
-        for each in findings(given):
-            show(each)
-            found.append(each)
-        if given.json:
-            Path(given.json).write_text(as_json(found), encoding="utf-8")
-    except OSError as error:
-        print(f"doctor: {given.json} cannot be written ({error.strerror})", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("doctor: interrupted", file=sys.stderr)
-        return 130
-    bad = [each for each in found if each.status == "failed"]
-    if bad:
-        lines = "; ".join(map(_line, bad))
-        print(f"doctor: {len(bad)} of {len(found)} checks failed: {lines}", file=sys.stderr)
-    return 1 if bad else 0
-
-
-def command_line() -> Arguments:
-    """Make the parser of the command line."""
-    parser = Arguments("doctor", __doc__)
+def add_options(parser: Arguments) -> None:
+    """Add the options of the job."""
     parser.add_broker(queue="one queue, or several with commas", required=False, url_required=False)
     parser.add_argument("--journal", metavar="PATH", type=place, help="a journal's directory, or URL")
     parser.add_argument(
@@ -74,18 +49,30 @@ def command_line() -> Arguments:
     )
     parser.add_argument("--master", metavar="URL", help="check the executors of this cluster, too")
     parser.add_argument("--json", metavar="FILE", help="write the findings as JSON, too")
-    return parser
+    parser.refuse("--url and --queue go together", lambda given: bool(given.url) != bool(given.queue))
+    parser.refuse("--probe needs --url and --queue", lambda given: given.probe is not None and not given.url)
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return the command line; exits with 2 when it is wrong."""
-    parser = command_line()
-    given = parser.parse_args(arguments)
-    if bool(given.url) != bool(given.queue):
-        parser.error("--url and --queue go together")
-    if given.probe is not None and not given.url:
-        parser.error("--probe needs --url and --queue")
-    return given
+@partial(Job, add_options=add_options)
+def main(given: argparse.Namespace) -> None:
+    """Run the job."""
+    show = _printer()
+    found = []
+    for each in findings(given):
+        show(each)
+        found.append(each)
+    if given.json:
+        _write(given.json, as_json(found))
+    bad = [each for each in found if each.status == "failed"]
+    if bad:
+        raise JobError(f"{len(bad)} of {len(found)} checks failed: {'; '.join(map(_line, bad))}")
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise JobError(f"{path} cannot be written ({error.strerror})") from None
 
 
 def findings(given: argparse.Namespace) -> Iterator[Finding]:

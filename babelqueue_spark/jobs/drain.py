@@ -24,6 +24,7 @@ that changed widens its table, or ends the job where that is not safe.
 
 from __future__ import annotations
 
+import argparse
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -35,19 +36,8 @@ from babelqueue_spark.catalog import Catalog
 from babelqueue_spark.catalog.tables import Batches, batches_of
 from babelqueue_spark.catalog.targets import Files, Tables, columns_of
 from babelqueue_spark.connector.options import read_options, write_options
-from babelqueue_spark.jobs.command import (
-    Arguments,
-    bar,
-    job,
-    new_console,
-    observed,
-    of_both,
-    pair,
-    place,
-    session,
-    show,
-    waiting,
-)
+from babelqueue_spark.jobs.arguments import Arguments, pair, place
+from babelqueue_spark.jobs.command import bar, job, new_console, observed, of_both, session, show, waiting
 
 
 @dataclass
@@ -68,36 +58,28 @@ class Summary:
         return self.drained.total() + self.dead_lettered.total()
 
 
-@dataclass(frozen=True)
 class Drain:
-    """One drain as asked for on the command line.
+    """One drain as asked for on the command line."""
 
-    Attributes:
-        url, queue: where to read.
-        target: where to write.
-        state: folder of the stream's journal and checkpoint.
-        schemas: URN → DDL of its data.
-        catalog: where a registry is, instead of them; None = there is none.
-        read, write: further options of the connector, by its own names.
-        metrics: where metrics go; None = nowhere.
-    """
-
-    url: str
-    queue: str
-    target: Files | Tables
-    state: str
-    schemas: dict[str, str]
-    catalog: str | None
-    read: dict[str, str]
-    write: dict[str, str]
-    metrics: str | None = None
+    def __init__(self, given: argparse.Namespace) -> None:
+        output = (given.output or "").rstrip("/")
+        self._url, self._queue, self._catalog = given.url, given.queue, given.catalog
+        self._target = (
+            Tables(given.namespace, given.format) if given.namespace else Files(output, given.format)
+        )
+        self._state = (given.state or f"{output}/_state").rstrip("/")
+        self._schemas = dict(given.schema)
+        self._read = dict(given.option)
+        self.write = {"url": given.url, "deadLetterStyle": given.dead_letter_style, **of_both(self._read)}
+        if given.dead_letter_queue:
+            self.write["deadLetterQueue"] = given.dead_letter_queue
 
     def check(self) -> int:
         """Return the backlog; raise what is wrong with options, catalog or broker before Spark starts."""
-        if self.catalog:
-            Catalog(self.catalog)
+        if self._catalog:
+            Catalog(self._catalog)
         options = read_options(self._reading())
-        write_options({"url": self.url, **self.write})
+        write_options(self.write)
         return waiting(options)
 
     def run(self, spark: SparkSession, progress: Callable[[int], object]) -> Summary:
@@ -113,8 +95,8 @@ class Drain:
                 return summary
 
     def _reading(self) -> dict[str, str]:
-        journal = f"{self.state}/journal"
-        return {"url": self.url, "queue": self.queue, "journalLocation": journal, **self.read}
+        journal = f"{self._state}/journal"
+        return {"url": self._url, "queue": self._queue, "journalLocation": journal, **self._read}
 
     def _run_once(self, spark: SparkSession, summary: Summary, progress: Callable[[int], object]) -> None:
         frame = spark.readStream.format("babelqueue").options(**self._reading()).load()
@@ -134,27 +116,27 @@ class Drain:
 
         query = (
             frame.writeStream.foreachBatch(each)
-            .queryName(f"drain {self.queue}")
-            .option("checkpointLocation", f"{self.state}/checkpoint")
+            .queryName(f"drain {self._queue}")
+            .option("checkpointLocation", f"{self._state}/checkpoint")
             .trigger(availableNow=True)
             .start()
         )
         query.awaitTermination()
 
     def _typed(self, messages: DataFrame) -> Batches | None:
-        if self.catalog is None:
+        if self._catalog is None:
             return None
-        catalog = Catalog(self.catalog)
+        catalog = Catalog(self._catalog)
         types = {urn: catalog.data_type(urn) for urn in catalog.urns}
-        return batches_of(catalog, types, messages, self.target)
+        return batches_of(catalog, types, messages, self._target)
 
     def _write_batch(self, batch: DataFrame, part: str, summary: Summary) -> int:
         counts = batch.groupBy("job", "error").count().collect()
         for urn in sorted({row.job for row in counts if row.error is None}):
             its = batch.where(F.col("error").isNull() & (F.col("job") == urn))
-            name = self.target.name(urn)
+            name = self._target.name(urn)
             columns = self._columns(its, urn)
-            self.target.write(columns, name, part)
+            self._target.write(columns, name, part)
         if any(row.error is not None for row in counts):
             self._dead_letter(batch.where(F.col("error").isNotNull()))
         for row in counts:
@@ -165,7 +147,7 @@ class Drain:
         return sum(row["count"] for row in counts)
 
     def _columns(self, messages: DataFrame, urn: str) -> DataFrame:
-        schema = self.schemas.get(urn)
+        schema = self._schemas.get(urn)
         data = F.from_json("data", schema) if schema else F.col("data")
         return columns_of(messages, data.alias("data"), F.col("data").alias("data_json"))
 
@@ -174,36 +156,14 @@ class Drain:
         (
             messages.select("body", "queue", "attempts", block.alias("dead_letter"))
             .write.format("babelqueue")
-            .options(url=self.url, **self.write)
+            .options(**self.write)
             .mode("append")
             .save()
         )
 
 
-@job
-def main(arguments: list[str] | None = None) -> int:
-    """Run the job; returns the exit code."""
-    console = new_console()
-    drain = parse(arguments)
-    found = drain.check()
-    console.print(f"{drain.queue}: {found:,} messages waiting")
-    spark = session(f"drain {drain.queue}")
-    watched = [{"url": drain.url, "queue": drain.queue, **drain.write}]
-    with observed(spark, "drain", drain.metrics, watched), bar(console, found) as progress:
-        task = progress.add_task(drain.queue, total=found)
-        summary = drain.run(spark, lambda messages: progress.advance(task, messages))
-    rows = [
-        *(("drained", urn, messages) for urn, messages in sorted(summary.drained.items())),
-        *(("dead letters", reason, messages) for reason, messages in sorted(summary.dead_lettered.items())),
-        ("in all", "", summary.total),
-    ]
-    show(console, ("went to", "which", "messages"), rows)
-    return 0
-
-
-def command_line() -> Arguments:
-    """Make the parser of the command line."""
-    parser = Arguments("drain", __doc__)
+def add_options(parser: Arguments) -> None:
+    """Add the options of the job."""
     parser.add_broker(queue="one queue, or several with commas")
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument(
@@ -217,48 +177,45 @@ def command_line() -> Arguments:
         type=place,
         help="of the journal and the checkpoint (default: <output>/_state)",
     )
-    parser.add_argument(
-        "--schema",
-        action="append",
-        default=[],
-        type=pair,
-        metavar="URN=DDL",
-        help="type of the data of a URN; may be repeated",
-    )
+    parser.add_several("schema", "URN=DDL", "type of the data of a URN", type=pair)
     parser.add_argument(
         "--catalog", metavar="PATH", type=place, help="registry.json, its folder or URL, instead of --schema"
     )
     parser.add_metrics()
     parser.add_argument("--dead-letter-style", choices=["babelqueue", "initphp"], default="babelqueue")
     parser.add_argument("--dead-letter-queue", help="instead of the name that the style gives")
-    return parser
-
-
-def parse(arguments: list[str] | None) -> Drain:
-    """Return the command line; exits with 2 when it is wrong."""
-    parser = command_line()
-    given = parser.parse_args(arguments)
-    if given.namespace and not given.state:
-        parser.error("--namespace needs --state: the folder of the journal and the checkpoint")
-    if given.output and given.format.lower() in ("delta", "iceberg"):
-        parser.error(f"--format {given.format} needs --namespace: a catalog's schema, instead of --output")
-    if given.catalog and (given.schema or given.dead_letter_queue):
-        parser.error("--catalog has the schemas, and sends no dead letters: leave the other options out")
-    write = {"deadLetterStyle": given.dead_letter_style, **of_both(dict(given.option))}
-    if given.dead_letter_queue:
-        write["deadLetterQueue"] = given.dead_letter_queue
-    output = (given.output or "").rstrip("/")
-    return Drain(
-        url=given.url,
-        queue=given.queue,
-        target=Tables(given.namespace, given.format) if given.namespace else Files(output, given.format),
-        state=(given.state or f"{output}/_state").rstrip("/"),
-        schemas=dict(given.schema),
-        catalog=given.catalog,
-        read=dict(given.option),
-        write=write,
-        metrics=given.metrics,
+    parser.refuse(
+        "--namespace needs --state: the folder of the journal and the checkpoint",
+        lambda given: given.namespace and not given.state,
     )
+    parser.refuse(
+        "--format {format} needs --namespace: a catalog's schema, instead of --output",
+        lambda given: given.output and given.format.lower() in ("delta", "iceberg"),
+    )
+    parser.refuse(
+        "--catalog has the schemas, and sends no dead letters: leave the other options out",
+        lambda given: given.catalog and (given.schema or given.dead_letter_queue),
+    )
+
+
+@job(add_options)
+def main(given: argparse.Namespace) -> None:
+    """Run the job."""
+    console = new_console()
+    drain = Drain(given)
+    found = drain.check()
+    console.print(f"{given.queue}: {found:,} messages waiting")
+    spark = session(f"drain {given.queue}")
+    watched = [{"queue": given.queue, **drain.write}]
+    with observed(spark, "drain", given.metrics, watched), bar(console, found) as progress:
+        task = progress.add_task(given.queue, total=found)
+        summary = drain.run(spark, lambda messages: progress.advance(task, messages))
+    rows = [
+        *(("drained", urn, messages) for urn, messages in sorted(summary.drained.items())),
+        *(("dead letters", reason, messages) for reason, messages in sorted(summary.dead_lettered.items())),
+        ("in all", "", summary.total),
+    ]
+    show(console, ("went to", "which", "messages"), rows)
 
 
 if __name__ == "__main__":

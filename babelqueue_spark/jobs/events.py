@@ -31,29 +31,49 @@ from pyspark.sql import DataFrame
 from rich.console import Console
 
 from babelqueue_spark import exchange
-from babelqueue_spark.bindings.options import seconds
-from babelqueue_spark.jobs.command import (
-    Arguments,
-    JobError,
-    count,
-    job,
-    new_console,
-    option,
-    pair,
-    place,
-    printable,
-    reference,
-    session,
-    show,
-)
+from babelqueue_spark.jobs.arguments import Arguments, JobError, count, option, pair, place
+from babelqueue_spark.jobs.command import given_options, job, new_console, printable, session, show
 
 _ACTIONS = ("create", "describe", "export", "tail", "replay")
 
 
-@job
-def main(arguments: list[str] | None = None) -> int:
-    """Run the job; returns the exit code."""
-    given = parse(arguments)
+def add_options(parser: Arguments) -> None:
+    """Add the options of the job."""
+    parser.add_argument("action", choices=_ACTIONS, help="what to do")
+    parser.add_argument("location", type=place, help="of the store: a folder, or the URL of an object store")
+    parser.add_argument("stream", nargs="?", help="export, tail, replay: of one stream (default: of all)")
+    store = "of the object store, such as aws_region=eu-west-1"
+    parser.add_several("store-option", "NAME=VALUE", store, type=option)
+    parser.add_argument("--since", type=moment, metavar="TIME", help="export, replay: what occurred after it")
+    parser.add_argument(
+        "--until", type=moment, metavar="TIME", help="export, replay: what occurred before it"
+    )
+    parser.add_argument("--json", action="store_true", help="describe, tail: JSON, as export writes it")
+    parser.add_argument(
+        "--lines", type=count, default=10, help="tail: most events at the start (default: 10)"
+    )
+    parser.add_argument("--once", action="store_true", help="tail: end when these are shown")
+    parser.add_argument("--max", type=count, metavar="N", help="tail: end after so many events")
+    parser.add_every()
+    parser.add_broker(queue="replay: where all events go", required=False, url_required=False)
+    route = "replay: where events of a URN go, * for any text, others stay"
+    parser.add_several("route", "URN=QUEUE", route, type=pair)
+    parser.add_argument("--txn", metavar="NAME", help="replay: by which a repeat publishes what was missing")
+    parser.add_argument(
+        "--no-bypass", action="store_true", help="replay: without the header that marks a replay"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="replay: only show what would be published")
+    parser.refuse(
+        "replay needs --url, and either --queue or --route",
+        lambda given: (
+            given.action == "replay" and (given.url is None or bool(given.queue) == bool(given.route))
+        ),
+    )
+
+
+@job(add_options)
+def main(given: argparse.Namespace) -> None:
+    """Run the job."""
     store = exchange.EventStore(given.location, dict(given.store_option))
     console = new_console(soft_wrap=True)
     if given.action != "create" and not store.exists():
@@ -61,73 +81,6 @@ def main(arguments: list[str] | None = None) -> int:
     {"create": create, "describe": describe, "export": export, "tail": tail, "replay": replay}[given.action](
         store, given, console
     )
-    return 0
-
-
-def command_line() -> Arguments:
-    """Make the parser of the command line."""
-    parser = Arguments("events", __doc__)
-    parser.add_argument("action", choices=_ACTIONS, help="what to do")
-    parser.add_argument("location", type=place, help="of the store: a folder, or the URL of an object store")
-    parser.add_argument("stream", nargs="?", help="export, tail, replay: of one stream (default: of all)")
-    parser.add_argument(
-        "--store-option",
-        action="append",
-        default=[],
-        type=option,
-        metavar="NAME=VALUE",
-        help="of the object store, such as aws_region=eu-west-1; may be repeated",
-    )
-    parser.add_argument("--since", type=moment, metavar="TIME", help="export, replay: what occurred after it")
-    parser.add_argument(
-        "--until", type=moment, metavar="TIME", help="export, replay: what occurred before it"
-    )
-    parser.add_argument("--json", action="store_true", help="describe, tail: JSON, as export writes it")
-    _add_tail(parser.add_argument_group("tail"))
-    _add_replay(parser.add_argument_group("replay"))
-    return parser
-
-
-def _add_tail(group: Any) -> None:
-    group.add_argument("--lines", type=count, default=10, help="most events at the start (default: 10)")
-    group.add_argument("--once", action="store_true", help="end when these are shown")
-    group.add_argument("--max", type=count, metavar="N", help="end after so many events")
-    group.add_argument(
-        "--every", type=seconds, default=2.0, metavar="TIME", help="between two looks (default: 2s)"
-    )
-
-
-def _add_replay(group: Any) -> None:
-    group.add_argument("--url", type=reference, help="the broker, or env:NAME, or file:/path")
-    group.add_argument("--queue", help="where all events go")
-    group.add_argument(
-        "--route",
-        action="append",
-        default=[],
-        type=pair,
-        metavar="URN=QUEUE",
-        help="where events of a URN go, * for any text, others stay; may be repeated",
-    )
-    group.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        type=option,
-        metavar="NAME=VALUE",
-        help="a further option of the connector, such as redis.laravel=true; may be repeated",
-    )
-    group.add_argument("--txn", metavar="NAME", help="by which a repeat publishes what was missing")
-    group.add_argument("--no-bypass", action="store_true", help="without the header that marks a replay")
-    group.add_argument("--dry-run", action="store_true", help="only show what would be published")
-
-
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return the command line; exits with 2 when it is wrong."""
-    parser = command_line()
-    given = parser.parse_args(arguments)
-    if given.action == "replay" and (given.url is None or bool(given.queue) == bool(given.route)):
-        parser.error("replay needs --url, and either --queue or --route")
-    return given
 
 
 def moment(text: str) -> datetime:
@@ -187,12 +140,9 @@ def tail(store: exchange.EventStore, given: argparse.Namespace, console: Console
 
 def replay(store: exchange.EventStore, given: argparse.Namespace, console: Console) -> None:
     """Publish events again."""
-    options = {"url": given.url, **dict(given.option)}
-    if given.queue:
-        options["queue"] = given.queue
     found = store.replay(
         session("events replay"),
-        options,
+        given_options(given),
         given.route or None,
         stream=given.stream,
         since=given.since,

@@ -45,18 +45,8 @@ from babelqueue_spark.connector.message_log import MessageLog, message_log
 from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.envelope import Reason, decode, validate
 from babelqueue_spark.errors import BabelQueueError
-from babelqueue_spark.jobs.command import (
-    Arguments,
-    JobError,
-    bar,
-    count,
-    job,
-    new_console,
-    place,
-    session,
-    show,
-    spinner,
-)
+from babelqueue_spark.jobs.arguments import Arguments, JobError, count, place
+from babelqueue_spark.jobs.command import bar, given_options, job, new_console, session, show, spinner
 
 _LINES = "json lines"
 _CHUNK = 10_000
@@ -78,10 +68,30 @@ class Summary:
     samples: list[tuple[int, str]] = field(default_factory=list)
 
 
-@job
-def main(arguments: list[str] | None = None) -> int:
-    """Run the job; returns the exit code."""
-    given = parse(arguments)
+def add_options(parser: Arguments) -> None:
+    """Add the options of the job."""
+    parser.add_broker(queue="where to publish")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--input", metavar="PATH", type=place, help="a file of JSON lines, or files of --format"
+    )
+    source.add_argument("--table", metavar="NAME", help="a table or view: [[catalog.]schema.]table")
+    parser.add_argument(
+        "--format", default=_LINES, help="of the files, such as parquet (default: JSON lines)"
+    )
+    parser.add_argument("--start-line", type=count, default=1, help="of JSON lines, from 1")
+    parser.add_argument("--end-line", type=count, help="of JSON lines, itself included")
+    parser.add_argument("--skip-invalid", action="store_true", help="pass over what no reader would accept")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be published")
+    parser.refuse(
+        "--start-line and --end-line are of JSON lines",
+        lambda given: (given.start_line > 1 or given.end_line) and (given.table or given.format != _LINES),
+    )
+
+
+@job(add_options)
+def main(given: argparse.Namespace) -> None:
+    """Run the job."""
     console = new_console()
     summary = Summary()
     if given.format == _LINES and given.input:
@@ -102,35 +112,6 @@ def main(arguments: list[str] | None = None) -> int:
         console.print(f"line {line}: {reason}")
     if given.dry_run and summary.skipped and not given.skip_invalid:
         raise JobError(f"{summary.skipped.total():,} are not valid: correct them, or use --skip-invalid")
-    return 0
-
-
-def command_line() -> Arguments:
-    """Make the parser of the command line."""
-    parser = Arguments("publish", __doc__)
-    parser.add_broker(queue="where to publish")
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument(
-        "--input", metavar="PATH", type=place, help="a file of JSON lines, or files of --format"
-    )
-    source.add_argument("--table", metavar="NAME", help="a table or view: [[catalog.]schema.]table")
-    parser.add_argument(
-        "--format", default=_LINES, help="of the files, such as parquet (default: JSON lines)"
-    )
-    parser.add_argument("--start-line", type=count, default=1, help="of JSON lines, from 1")
-    parser.add_argument("--end-line", type=count, help="of JSON lines, itself included")
-    parser.add_argument("--skip-invalid", action="store_true", help="pass over what no reader would accept")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be published")
-    return parser
-
-
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return the command line; exits with 2 when it is wrong."""
-    parser = command_line()
-    given = parser.parse_args(arguments)
-    if (given.start_line > 1 or given.end_line) and (given.table or given.format != _LINES):
-        parser.error("--start-line and --end-line are of JSON lines")
-    return given
 
 
 # -- JSON lines --------------------------------------------------------------------------------------
@@ -138,7 +119,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def publish_lines(given: argparse.Namespace, summary: Summary, progress: Callable[[int], object]) -> None:
     """Publish a file in its order, from this process; `progress(lines)` is called for each chunk."""
-    options = write_options({"url": given.url, "queue": given.queue, **dict(given.option)})
+    options = write_options(given_options(given))
     name = f"published-{uuid.uuid4().hex}"
     with (
         options.binding() as binding,
@@ -236,7 +217,7 @@ def _published_before(first: int, start: int) -> str:
 
 def publish_rows(given: argparse.Namespace, summary: Summary, console: Console) -> None:
     """Publish a table or files of Spark's."""
-    options = {"url": given.url, "queue": given.queue, **dict(given.option)}
+    options = given_options(given)
     write_options(options)
     spark = session(f"publish {given.queue}")
     frame = spark.table(given.table) if given.table else spark.read.format(given.format).load(given.input)

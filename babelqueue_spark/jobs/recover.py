@@ -13,16 +13,23 @@ have nothing to recover.
 
 from __future__ import annotations
 
+import argparse
+
 from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.jobs.command import Arguments, job, new_console, printable
+from babelqueue_spark.jobs.arguments import Arguments
+from babelqueue_spark.jobs.command import given_options, job, new_console, printable
 
 
-@job
-def main(arguments: list[str] | None = None) -> int:
-    """Run the job; returns the exit code."""
-    given = command_line().parse_args(arguments)
-    options = read_options({"url": given.url, "queue": given.queue, **dict(given.option)})
+def add_options(parser: Arguments) -> None:
+    """Add the options of the job."""
+    parser.add_broker(queue="one queue, or several with commas")
+
+
+@job(add_options)
+def main(given: argparse.Namespace) -> None:
+    """Run the job."""
+    options = read_options(given_options(given))
     if options.broker != "redis":
         raise OptionError(f"broker '{options.broker}' returns lapsed claims by itself: run no job for it")
     from babelqueue_spark.bindings.redis import RedisBinding
@@ -35,14 +42,6 @@ def main(arguments: list[str] | None = None) -> int:
             if unowned := binding.unowned(queue):
                 line += f", {unowned} in flight without a deadline"
             console.print(line, markup=False, highlight=False)
-    return 0
-
-
-def command_line() -> Arguments:
-    """Make the parser of the command line."""
-    parser = Arguments("recover", __doc__)
-    parser.add_broker(queue="one queue, or several with commas")
-    return parser
 
 
 if __name__ == "__main__":

@@ -22,23 +22,37 @@ from rich.console import Console
 
 from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.functions import urn_matches
-from babelqueue_spark.jobs.command import (
-    Arguments,
-    count,
-    job,
-    new_console,
-    printable,
-    session,
-    show,
-    spinner,
-)
+from babelqueue_spark.jobs.arguments import Arguments, count
+from babelqueue_spark.jobs.command import job, new_console, printable, session, show, spinner
 from babelqueue_spark.worker import Redriven, redrive
 
 
-@job
-def main(arguments: list[str] | None = None) -> int:
-    """Run the job; returns the exit code."""
-    given = command_line().parse_args(arguments)
+def add_options(parser: Arguments) -> None:
+    """Add the options of the job."""
+    parser.add_broker(queue="the dead-letter queue")
+    parser.add_argument("--to", metavar="QUEUE", help="where to (default: each message's original queue)")
+    parser.add_several("reason", None, "of these reasons")
+    parser.add_several("urn", None, "of these URNs, * for any text")
+    parser.add_argument(
+        "--after", metavar="TIME", help="failed at or after this time, such as '2026-01-31 12:00'"
+    )
+    parser.add_argument("--before", metavar="TIME", help="failed before this time")
+    parser.add_argument("--where", metavar="SQL", help="a condition on the columns of a read")
+    parser.add_argument("--limit", type=count, help="most messages to move")
+    parser.add_argument(
+        "--poison",
+        action="store_true",
+        help="also what no reader accepts (for PHP's [] in data: --option allowEmptyListData=true)",
+    )
+    parser.add_argument(
+        "--bypass", action="store_true", help="with the header that asks for no effects outside"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be moved")
+
+
+@job(add_options)
+def main(given: argparse.Namespace) -> None:
+    """Run the job."""
     options = {"url": given.url, **dict(given.option)}
     read_options({**options, "queue": given.queue})
     spark = session(f"redrive {given.queue}")
@@ -56,34 +70,6 @@ def main(arguments: list[str] | None = None) -> int:
             dry_run=given.dry_run,
         )
     report(console, result, dry_run=given.dry_run)
-    return 0
-
-
-def command_line() -> Arguments:
-    """Make the parser of the command line."""
-    parser = Arguments("redrive", __doc__)
-    parser.add_broker(queue="the dead-letter queue")
-    parser.add_argument("--to", metavar="QUEUE", help="where to (default: each message's original queue)")
-    parser.add_argument("--reason", action="append", default=[], help="of these reasons; may be repeated")
-    parser.add_argument(
-        "--urn", action="append", default=[], help="of these URNs, * for any text; may be repeated"
-    )
-    parser.add_argument(
-        "--after", metavar="TIME", help="failed at or after this time, such as '2026-01-31 12:00'"
-    )
-    parser.add_argument("--before", metavar="TIME", help="failed before this time")
-    parser.add_argument("--where", metavar="SQL", help="a condition on the columns of a read")
-    parser.add_argument("--limit", type=count, help="most messages to move")
-    parser.add_argument(
-        "--poison",
-        action="store_true",
-        help="also what no reader accepts (for PHP's [] in data: --option allowEmptyListData=true)",
-    )
-    parser.add_argument(
-        "--bypass", action="store_true", help="with the header that asks for no effects outside"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="only show what would be moved")
-    return parser
 
 
 def condition(given: argparse.Namespace) -> Column | None:

@@ -12,48 +12,18 @@ pending with its error; the others are sent. It runs without Spark.
 
 from __future__ import annotations
 
+import argparse
 import logging
-import sys
-from time import sleep
 
 from babelqueue_spark import exchange
 from babelqueue_spark.bindings.options import seconds
-from babelqueue_spark.errors import BrokerFullError, BrokerUnreachableError, QueuesFailedError
-from babelqueue_spark.jobs.command import Arguments, job, new_console, option, reference
+from babelqueue_spark.jobs.arguments import Arguments
+from babelqueue_spark.jobs.command import given_options, job, repeat
 
 
-@job
-def main(arguments: list[str] | None = None) -> int:
-    """Run the job; returns the exit code."""
-    given = command_line().parse_args(arguments)
-    logging.basicConfig(format="relay: %(message)s")
-    outbox = exchange.Outbox(given.outbox, given.table, given.lease)
-    console = new_console(soft_wrap=True)
-    options = {"url": given.url, **dict(given.option)}
-    if given.queue:
-        options["queue"] = given.queue
-    while True:
-        try:
-            relayed = outbox.relay(options)
-        except (BrokerUnreachableError, BrokerFullError, QueuesFailedError) as error:
-            if given.once:
-                raise
-            print(f"relay: {error}", file=sys.stderr)
-        else:
-            if given.once or relayed.messages or relayed.failed:
-                console.print(f"relayed {relayed.messages:,} messages, {relayed.failed:,} failed")
-            if given.once:
-                return 1 if relayed.failed else 0
-        sleep(given.every)
-
-
-def command_line() -> Arguments:
-    """Make the parser of the command line."""
-    parser = Arguments("relay", __doc__)
-    parser.add_argument(
-        "--outbox", required=True, type=reference, help="its database, or env:NAME, or file:/path"
-    )
-    parser.add_argument("--table", default="outbox", help="the outbox's table (default: outbox)")
+def add_options(parser: Arguments) -> None:
+    """Add the options of the job."""
+    parser.add_database("outbox", table="outbox")
     parser.add_argument(
         "--lease",
         type=seconds,
@@ -61,20 +31,18 @@ def command_line() -> Arguments:
         metavar="TIME",
         help="after which another takes over what a relay had claimed that died (default: 90s)",
     )
-    parser.add_argument("--url", required=True, type=reference, help="the broker, or env:NAME, or file:/path")
-    parser.add_argument("--queue", help="where all messages go, instead of the queues that rows name")
-    parser.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        type=option,
-        metavar="NAME=VALUE",
-        help="a further option of the broker, such as redis.laravel=true; may be repeated",
-    )
+    parser.add_broker(queue="where all messages go, instead of the queues that rows name", required=False)
     often = parser.add_mutually_exclusive_group(required=True)
     often.add_argument("--once", action="store_true", help="publish what is there, then stop")
     often.add_argument("--every", type=seconds, metavar="TIME", help="continue, so long after each pass")
-    return parser
+
+
+@job(add_options)
+def main(given: argparse.Namespace) -> int:
+    """Run the job; returns the exit code."""
+    logging.basicConfig(format="relay: %(message)s")
+    outbox = exchange.Outbox(given.outbox, given.table, given.lease)
+    return repeat("relay", "relayed", given.every, lambda: outbox.relay(given_options(given)))
 
 
 if __name__ == "__main__":

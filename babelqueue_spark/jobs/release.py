@@ -16,23 +16,44 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import sys
 from collections.abc import Iterator
-from time import sleep
 from typing import Any
 
 from babelqueue_spark import exchange
 from babelqueue_spark.bindings.options import seconds
-from babelqueue_spark.errors import BrokerFullError, BrokerUnreachableError, QueuesFailedError
-from babelqueue_spark.jobs.command import Arguments, count, job, new_console, option, printable, reference
-
-_TABLE = "babelqueue_schedule"
+from babelqueue_spark.jobs.arguments import Arguments, count
+from babelqueue_spark.jobs.command import given_options, job, new_console, printable, repeat
 
 
-@job
-def main(arguments: list[str] | None = None) -> int:
+def add_options(parser: Arguments) -> None:
+    """Add the options of the job."""
+    parser.add_argument("action", nargs="?", choices=("list", "cancel"), help="what to do instead")
+    parser.add_database("schedule", table="babelqueue_schedule")
+    parser.add_broker(queue="where messages go that name no queue", required=False, url_required=False)
+    parser.add_argument(
+        "--ahead", type=seconds, default=0.0, metavar="TIME", help="which the broker's own delay takes over"
+    )
+    parser.add_argument("--limit", type=count, help="most messages to publish")
+    parser.add_argument("--every", type=seconds, metavar="TIME", help="continue, so long after each release")
+    parser.add_several("id", None, "cancel: a job")
+    parser.add_argument("--json", action="store_true", help="list: a JSON object a line")
+    parser.refuse(
+        "--url is needed: the broker that the messages go to",
+        lambda given: given.action is None and given.url is None,
+    )
+    parser.refuse(
+        "cancel needs the --id of a job, and nothing else takes one",
+        lambda given: (given.action == "cancel") != bool(given.id),
+    )
+    parser.refuse(
+        "--limit and --every exclude each other",
+        lambda given: given.limit is not None and given.every is not None,
+    )
+
+
+@job(add_options)
+def main(given: argparse.Namespace) -> int:
     """Run the job; returns the exit code."""
-    given = parse(arguments)
     logging.basicConfig(format="release: %(message)s")
     schedule = exchange.Schedule(given.schedule, table=given.table)
     console = new_console(soft_wrap=True)
@@ -43,65 +64,13 @@ def main(arguments: list[str] | None = None) -> int:
     if given.action == "cancel":
         console.print(f"cancelled {schedule.cancel(given.id)} of {len({*given.id})} jobs")
         return 0
-    options = {"url": given.url, **dict(given.option)}
-    if given.queue:
-        options["queue"] = given.queue
-    failed = 0
-    while True:
-        try:
-            released = schedule.release(options, limit=given.limit, ahead=given.ahead)
-        except (BrokerUnreachableError, BrokerFullError, QueuesFailedError) as error:
-            if given.every is None:
-                raise
-            print(f"release: {error}", file=sys.stderr)
-        else:
-            failed += released.failed
-            if given.every is None or released.messages or released.failed:
-                console.print(f"released {released.messages:,} messages, {released.failed:,} failed")
-        if given.every is None:
-            return 1 if failed else 0
-        sleep(given.every)
-
-
-def command_line() -> Arguments:
-    """Make the parser of the command line."""
-    parser = Arguments("release", __doc__)
-    parser.add_argument("action", nargs="?", choices=("list", "cancel"), help="what to do instead")
-    parser.add_argument(
-        "--schedule", required=True, type=reference, help="its database, or env:NAME, or file:/path"
+    options = given_options(given)
+    return repeat(
+        "release",
+        "released",
+        given.every,
+        lambda: schedule.release(options, limit=given.limit, ahead=given.ahead),
     )
-    parser.add_argument("--table", default=_TABLE, help=f"the schedule's table (default: {_TABLE})")
-    parser.add_argument("--url", type=reference, help="the broker, or env:NAME, or file:/path")
-    parser.add_argument("--queue", help="where messages go that name no queue")
-    parser.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        type=option,
-        metavar="NAME=VALUE",
-        help="a further option of the connector, such as redis.laravel=true; may be repeated",
-    )
-    parser.add_argument(
-        "--ahead", type=seconds, default=0.0, metavar="TIME", help="which the broker's own delay takes over"
-    )
-    parser.add_argument("--limit", type=count, help="most messages to publish")
-    parser.add_argument("--every", type=seconds, metavar="TIME", help="continue, so long after each release")
-    parser.add_argument("--id", action="append", default=[], help="cancel: a job; may be repeated")
-    parser.add_argument("--json", action="store_true", help="list: a JSON object a line")
-    return parser
-
-
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return the command line; exits with 2 when it is wrong."""
-    parser = command_line()
-    given = parser.parse_args(arguments)
-    if given.action is None and given.url is None:
-        parser.error("--url is needed: the broker that the messages go to")
-    if (given.action == "cancel") != bool(given.id):
-        parser.error("cancel needs the --id of a job, and nothing else takes one")
-    if given.limit is not None and given.every is not None:
-        parser.error("--limit and --every exclude each other")
-    return given
 
 
 def listed(schedule: exchange.Schedule) -> Iterator[dict[str, Any]]:

@@ -18,21 +18,28 @@ from __future__ import annotations
 import argparse
 import errno
 
-from babelqueue_spark.bindings.options import seconds
-from babelqueue_spark.jobs.command import Arguments, JobError, job, place
+from babelqueue_spark.jobs.arguments import Arguments, JobError, place
+from babelqueue_spark.jobs.command import given_options, job
 from babelqueue_spark.jobs.page.live import Live
 
 PORT = 8642
 
 
-@job
-def main(arguments: list[str] | None = None) -> int:
+def add_options(parser: Arguments) -> None:
+    """Add the options of the job."""
+    parser.add_broker(queue="one queue, or several with commas")
+    parser.add_argument("--port", type=port, default=PORT, help=f"default: {PORT}; 0 takes a free one")
+    parser.add_every()
+    parser.add_several("metrics", "URL", "where a query exports its metrics", type=endpoint)
+    parser.add_several("journal", "PATH", "the journalLocation of a query", type=place)
+
+
+@job(add_options)
+def main(given: argparse.Namespace) -> None:
     """Run the job until it is interrupted."""
-    given = command_line().parse_args(arguments)
-    options = {"url": given.url, "queue": given.queue, **dict(given.option)}
     try:
         page = Live(
-            options,
+            given_options(given),
             address=given.url,
             metrics=given.metrics,
             journals=given.journal,
@@ -46,34 +53,6 @@ def main(arguments: list[str] | None = None) -> int:
     with page:
         print(page.url, flush=True)
         page.run()
-    return 0
-
-
-def command_line() -> Arguments:
-    """Make the parser of the command line."""
-    parser = Arguments("serve", __doc__)
-    parser.add_broker(queue="one queue, or several with commas")
-    parser.add_argument("--port", type=port, default=PORT, help=f"default: {PORT}; 0 takes a free one")
-    parser.add_argument(
-        "--every", type=seconds, default=2.0, metavar="TIME", help="between two polls (default: 2s)"
-    )
-    parser.add_argument(
-        "--metrics",
-        action="append",
-        default=[],
-        type=endpoint,
-        metavar="URL",
-        help="where a query exports its metrics; may be repeated",
-    )
-    parser.add_argument(
-        "--journal",
-        action="append",
-        default=[],
-        type=place,
-        metavar="PATH",
-        help="the journalLocation of a query; may be repeated",
-    )
-    return parser
 
 
 def port(text: str) -> int:

@@ -14,6 +14,7 @@ know, and for errors of dead letters. Headers are shown.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections import Counter, deque
@@ -26,25 +27,32 @@ from typing import Any
 import pyarrow as pa
 from rich.text import Text
 
-from babelqueue_spark.bindings import BaseBinding, binding_class
-from babelqueue_spark.bindings.options import seconds
-from babelqueue_spark.connector.options import Options, read_options
+from babelqueue_spark.bindings import BaseBinding
+from babelqueue_spark.connector.options import Options
 from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows
-from babelqueue_spark.errors import OptionError
-from babelqueue_spark.jobs.command import Arguments, count, job, new_console, printable
+from babelqueue_spark.jobs.arguments import Arguments, count
+from babelqueue_spark.jobs.command import browsable, job, new_console, printable
 from babelqueue_spark.schemas.masking import Mask
 
 Seen = Counter[tuple[str, str]]
 """How often a queue holds a message, by queue and identity."""
 
 
-@job
-def main(arguments: list[str] | None = None) -> int:
-    """Run the job; returns the exit code."""
-    given = command_line().parse_args(arguments)
-    options = read_options({"url": given.url, "queue": given.queue, **dict(given.option)})
-    if binding_class(options.broker).capabilities.browse == "none":
-        raise OptionError(f"broker '{options.broker}' shows messages to nobody who does not consume them")
+def add_options(parser: Arguments) -> None:
+    """Add the options of the job."""
+    parser.add_broker(queue="one queue, or several with commas")
+    parser.add_argument("--lines", type=count, default=10, help="most messages at the start (default: 10)")
+    parser.add_argument("--follow", action="store_true", help="continue until interrupted")
+    parser.add_every()
+    parser.add_argument(
+        "--json", action="store_true", help="a JSON object a line, with all columns of a read"
+    )
+
+
+@job(add_options)
+def main(given: argparse.Namespace) -> None:
+    """Run the job."""
+    options = browsable(given)
     console = new_console(soft_wrap=True)
     mask = None if options.catalog is None else Mask(options.catalog)
     with options.binding() as binding:
@@ -60,24 +68,9 @@ def main(arguments: list[str] | None = None) -> int:
             for row in rows if mask is None else map(mask.row, rows):
                 console.print(json_line(row) if given.json else line(row), markup=False, highlight=False)
             if not given.follow:
-                return 0
+                return
             last = None
             sleep(given.every)
-
-
-def command_line() -> Arguments:
-    """Make the parser of the command line."""
-    parser = Arguments("tail", __doc__)
-    parser.add_broker(queue="one queue, or several with commas")
-    parser.add_argument("--lines", type=count, default=10, help="most messages at the start (default: 10)")
-    parser.add_argument("--follow", action="store_true", help="continue until interrupted")
-    parser.add_argument(
-        "--every", type=seconds, default=2.0, metavar="TIME", help="between two polls (default: 2s)"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="a JSON object a line, with all columns of a read"
-    )
-    return parser
 
 
 def poll(
