@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import babelqueue_spark.needs_spark  # noqa: F401
 
-# isort: split
-
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,

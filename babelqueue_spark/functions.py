@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import babelqueue_spark.needs_spark  # noqa: F401
 
-# isort: split
-
 import uuid
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -78,10 +76,7 @@ def validate(body: ColumnOrName, *, allow_empty_list_data: bool = False) -> Colu
 
     PHP's `"data":[]` is `poison` unless `allow_empty_list_data`.
     """
-
-    def validated(body: pa.Array) -> pa.Array:
-        return envelope.validate(body, allow_list_data=allow_empty_list_data)
-
+    validated = partial(envelope.validate, allow_list_data=allow_empty_list_data)
     return udf("validate", validated, StringType())(body).alias("validate")
 
 
@@ -195,11 +190,7 @@ def protect(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str, key:
         catalog: a `Catalog`, or where its `registry.json` is; it is read here, not on executors.
         key: `env:NAME` or `file:/path` of the base64 of 16, 24 or 32 bytes, on driver and executors.
     """
-    fields = _sensitive_fields(catalog, key)
-
-    def protected(job: pa.Array, data: pa.Array) -> pa.Array:
-        return protection.protect(job, data, fields, key)
-
+    protected = partial(protection.protect, fields=_sensitive_fields(catalog, key), key=key)
     return udf("protect", protected, StringType(), random=True)(job, data).alias("protect")
 
 
@@ -208,22 +199,14 @@ def unprotect(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str, ke
 
     Null where one of them cannot be opened with this key. The arguments are those of `protect`.
     """
-    fields = _sensitive_fields(catalog, key)
-
-    def opened(job: pa.Array, data: pa.Array) -> pa.Array:
-        return protection.unprotect(job, data, fields, key)
-
+    opened = partial(protection.unprotect, fields=_sensitive_fields(catalog, key), key=key)
     return udf("unprotect", opened, StringType())(job, data).alias("unprotect")
 
 
 def mask(job: ColumnOrName, data: ColumnOrName, catalog: Registry | str) -> Column:
     """Return a payload with `***` in place of its sensitive fields; null where `data` is no JSON object."""
-    fields = registry_of(catalog).sensitive_fields()
-
-    def masked(job: pa.Array, data: pa.Array) -> pa.Array:
-        return masking.mask(job, data, fields)
-
-    return udf("mask", masked, StringType())(job, data).alias("mask")
+    by = partial(masking.mask, fields=registry_of(catalog).sensitive_fields())
+    return udf("mask", by, StringType())(job, data).alias("mask")
 
 
 def _sensitive_fields(catalog: Registry | str, key: str) -> dict[str, SensitiveFields]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import babelqueue_spark.needs_spark  # noqa: F401
 
-# isort: split
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType

@@ -2,7 +2,6 @@
 
 import babelqueue_spark.needs_spark  # noqa: F401
 
-# isort: split
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
