@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import babelqueue_spark.needs_spark  # noqa: F401
 
-# isort: split
-
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import DataType
+from pyspark.sql.types import BinaryType, DataType, StringType
 
-from babelqueue_spark.catalog.showing import masked
-from babelqueue_spark.catalog.tables import start
+from babelqueue_spark.catalog.tables import Batches
 from babelqueue_spark.catalog.targets import Files, Tables
 from babelqueue_spark.errors import OptionError
+from babelqueue_spark.functions import udf
+from babelqueue_spark.schemas.masking import MASK, Mask
 from babelqueue_spark.schemas.registry import Registry
+
+_NEEDED = ("job", "error", "data")
 
 
 class Catalog(Registry):
@@ -36,8 +38,8 @@ class Catalog(Registry):
         """Return the type of a URN's payload, for `bq.decode` or `from_json`; `KeyError` without a schema."""
         return from_arrow_type(self.arrow_type(urn))
 
-    def masked(self, messages: DataFrame) -> DataFrame:
-        """Messages as they may be shown in a notebook: `***` for what is sensitive, wherever they hold it.
+    def mask(self, messages: DataFrame) -> DataFrame:
+        """Return messages as they may be shown in a notebook: `***` stands for what is sensitive.
 
         That is in `data`, in `body`, and in the errors of dead letters. Whole payloads are hidden where the
         catalog has no schema for the URN, or one with marks that the payload violates.
@@ -48,7 +50,7 @@ class Catalog(Registry):
         Raises:
             OptionError: `job` or `error` is missing, or `data` is no JSON text; or a mark is not followed.
         """
-        return masked(messages, self)
+        return mask(messages, self)
 
     def tables(
         self,
@@ -84,11 +86,29 @@ class Catalog(Registry):
         if checkpoint is None and not is_folder:
             raise OptionError("tables in a namespace need checkpoint=, the checkpointLocation of the query")
         folder = target.rstrip("/")
-        return start(
-            self,
-            {urn: self.data_type(urn) for urn in self.urns},
-            messages,
-            Files(folder, format) if is_folder else Tables(target, format),
-            checkpoint or f"{folder}/_checkpoint",
-            trigger,
+        batches = Batches(self, messages, Files(folder, format) if is_folder else Tables(target, format))
+
+        def write(batch: DataFrame, number: int) -> None:
+            batches.write(batch, number)
+
+        writer = messages.writeStream.foreachBatch(write)
+        writer = writer.option("checkpointLocation", checkpoint or f"{folder}/_checkpoint")
+        return (writer.trigger(**trigger) if trigger else writer).start()
+
+
+def mask(messages: DataFrame, catalog: Registry) -> DataFrame:
+    """Mask messages as `Catalog.mask` does, by any registry."""
+    types = {field.name: field.dataType for field in messages.schema}
+    if wrong := [name for name in _NEEDED if types.get(name) != StringType()]:
+        raise OptionError(
+            f"messages can be masked while {', '.join(_NEEDED)} are texts, but {wrong[0]} is not: mask what "
+            "a read gives, and select from that"
         )
+    by = Mask(catalog)
+    found = messages.withColumn("data", udf("mask", by.data, StringType())("job", "data", "error"))
+    if "body" in types:
+        found = found.withColumn("body", udf("mask", by.bodies, BinaryType())("body"))
+    if "dead_letter" in types:
+        letter = F.col("dead_letter").withField("error", F.lit(MASK))
+        found = found.withColumn("dead_letter", F.when(F.col("dead_letter").isNotNull(), letter))
+    return found

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
 from babelqueue_spark.catalog.targets import Files, Tables, columns_of
@@ -20,57 +20,24 @@ OTHERS = "others"
 _NEEDED = ("job", "trace_id", "data", "meta", "attempts", "error", "queue", "body")
 
 
-def start(
-    catalog: Registry,
-    types: Mapping[str, Any],
-    messages: DataFrame,
-    target: Files | Tables,
-    checkpoint: str,
-    trigger: Mapping[str, Any],
-) -> StreamingQuery:
-    """Make or widen the tables, and start the query.
+class Batches:
+    """Writes each batch into the tables, which it creates or widens: the function for foreachBatch.
 
     Args:
         catalog: judges the payloads.
-        types: URN → Spark type of its payload.
         messages: a stream with the columns of a read, `data` as text.
         target: where the tables are.
-        checkpoint: of the query.
-        trigger: as `DataStreamWriter.trigger` takes it; empty = Spark's default.
 
     Raises:
-        CatalogError: a table cannot take what its schema says now; nothing is started.
+        CatalogError: a table cannot take what its schema says now.
         OptionError: columns are missing.
     """
-    batches = batches_of(catalog, types, messages, target)
 
-    def write(batch: DataFrame, number: int) -> None:
-        batches.write(batch, number)
-
-    writer = messages.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
-    return (writer.trigger(**trigger) if trigger else writer).start()
-
-
-def batches_of(
-    catalog: Registry, types: Mapping[str, Any], messages: DataFrame, target: Files | Tables
-) -> Batches:
-    """Make or widen the tables; returns what writes batches. Arguments and errors are those of `start`."""
-    _check_columns(messages)
-    return Batches(catalog, _prepared(messages, types, target), target)
-
-
-class Batches:
-    """Writes each batch into the tables: the function for foreachBatch.
-
-    Args:
-        catalog: judges the payloads.
-        types: URN → type of `data` in its table.
-        target: where the tables are.
-    """
-
-    def __init__(self, catalog: Registry, types: Mapping[str, Any], target: Files | Tables) -> None:
+    def __init__(self, catalog: Registry, messages: DataFrame, target: Files | Tables) -> None:
+        _check_columns(messages)
+        types = {urn: from_arrow_type(catalog.arrow_type(urn)) for urn in catalog.urns}
         self._catalog = catalog
-        self._types = types
+        self._types = _prepared(messages, types, target)
         self._target = target
         self._may_repeat = True
 

@@ -29,7 +29,6 @@ class Files:
     format: str
 
     def name(self, urn: str) -> str:
-        """Return the folder of a URN."""
         return folder_of(urn)
 
     def prepare(self, spark: SparkSession, name: str, schema: StructType) -> StructType:
@@ -62,7 +61,6 @@ class Tables:
     format: str
 
     def name(self, urn: str) -> str:
-        """Return the table of a URN."""
         return table_of(urn)
 
     def prepare(self, spark: SparkSession, name: str, schema: StructType) -> StructType:

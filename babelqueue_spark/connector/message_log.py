@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.bindings.batches import envelopes_of
-from babelqueue_spark.schemas.masking import HIDDEN, Mask
+from babelqueue_spark.schemas.masking import MASK, Mask
 from babelqueue_spark.schemas.registry import Registry
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class MessageLog:
             return
         [shown] = self._shown(pa.array([body], pa.binary()))
         if self._mask is not None and "error" in content:
-            content = {**content, "error": HIDDEN}
+            content = {**content, "error": MASK}
         self._write(event, content, shown)
 
     def _write(self, event: str, content: dict[str, Any], body: bytes) -> None:

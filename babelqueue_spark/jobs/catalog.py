@@ -20,7 +20,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ from babelqueue_spark.jobs.arguments import Arguments, JobError, count
 from babelqueue_spark.jobs.command import browsable, browse, job, new_console, show
 from babelqueue_spark.schemas.compatibility import breaks
 from babelqueue_spark.schemas.documents import read_json
-from babelqueue_spark.schemas.drift import anywhere, unknown_members
 from babelqueue_spark.schemas.inferring import Shape
 from babelqueue_spark.schemas.registry import Registry
 
@@ -43,8 +42,7 @@ Rows = Iterator[tuple[str | None, str | None, str | None]]
 """URN, payload as JSON text, and why the envelope is refused."""
 
 
-def add_options(parser: Arguments) -> None:
-    """Add the options of the job."""
+def _add_options(parser: Arguments) -> None:
     tasks = parser.add_subparsers(dest="task", required=True, metavar="TASK", parser_class=_Task)
     task = tasks.add_parser("infer", help="propose a registry from what is in a queue")
     _add_queue(task)
@@ -59,7 +57,7 @@ def add_options(parser: Arguments) -> None:
         task.add_argument("--json", metavar="FILE", help="write the findings as JSON too")
 
 
-@job(add_options)
+@job(_add_options)
 def main(given: argparse.Namespace) -> int:
     """Run the job; returns the exit code."""
     console = new_console()
@@ -183,6 +181,32 @@ def _of_payload(urn: str, data: str, registry: Registry) -> Iterator[tuple[str, 
         return
     for path in unknown_members(schema, msgspec.json.decode(without_surrogate_escapes(data))):
         yield "unknown property", path
+
+
+def unknown_members(schema: Mapping[str, Any], value: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths of members that the schema neither names nor describes by `additionalProperties`.
+
+    Schemas behind `$ref`, `oneOf` and the like are not looked into.
+    """
+    properties = schema.get("properties")
+    if isinstance(value, dict) and isinstance(properties, Mapping):
+        described = isinstance(schema.get("additionalProperties"), Mapping)
+        for name, item in value.items():
+            its = properties.get(name)
+            member = f"{path}.{name}" if path else name
+            if isinstance(its, Mapping):
+                yield from unknown_members(its, item, member)
+            elif name not in properties and not described:
+                yield member
+    items = schema.get("items")
+    if isinstance(value, list) and isinstance(items, Mapping):
+        for item in value:
+            yield from unknown_members(items, item, f"{path}[]")
+
+
+def anywhere(violation: str) -> str:
+    """Return a violation without the positions in arrays: `items[].sku: not_a_string`."""
+    return re.sub(r"\[\d+\]", "[]", violation)
 
 
 # -- compat ------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 
-from babelqueue_spark.catalog.showing import masked
+from babelqueue_spark.catalog.catalog import mask
 from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.jobs.arguments import Arguments, count
 from babelqueue_spark.jobs.command import given_options, job, new_console, session, show, spinner, waiting
@@ -59,15 +59,14 @@ class Report:
     samples: list[dict[str, Any]]
 
 
-def add_options(parser: Arguments) -> None:
-    """Add the options of the job."""
+def _add_options(parser: Arguments) -> None:
     parser.add_broker(queue="the dead-letter queue, or several with commas")
     parser.add_argument("--html", metavar="FILE", help="write a page instead of a table")
     parser.add_argument("--json", metavar="FILE", help="write JSON instead of a table")
     parser.add_argument("--samples", type=count, default=3, help="of each reason (default: 3)")
 
 
-@job(add_options)
+@job(_add_options)
 def main(given: argparse.Namespace) -> None:
     """Run the job."""
     options = given_options(given)
@@ -87,7 +86,7 @@ def examine(spark: SparkSession, options: dict[str, str], samples: int) -> Repor
     catalog = read_options(options).catalog
     read = spark.read.format("babelqueue").options(**options).load()
     letters = (
-        (read if catalog is None else masked(read, catalog))
+        (read if catalog is None else mask(read, catalog))
         .select(
             F.coalesce("dead_letter.reason", "error", F.lit("(none)")).alias("reason"),
             F.coalesce("job", F.lit("(no URN)")).alias("job"),

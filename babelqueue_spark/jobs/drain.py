@@ -33,7 +33,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from babelqueue_spark.catalog import Catalog
-from babelqueue_spark.catalog.tables import Batches, batches_of
+from babelqueue_spark.catalog.tables import Batches
 from babelqueue_spark.catalog.targets import Files, Tables, columns_of
 from babelqueue_spark.connector.options import read_options, write_options
 from babelqueue_spark.jobs.arguments import Arguments, pair, place
@@ -54,7 +54,6 @@ class Summary:
 
     @property
     def total(self) -> int:
-        """All messages of the run."""
         return self.drained.total() + self.dead_lettered.total()
 
 
@@ -124,11 +123,7 @@ class Drain:
         query.awaitTermination()
 
     def _typed(self, messages: DataFrame) -> Batches | None:
-        if self._catalog is None:
-            return None
-        catalog = Catalog(self._catalog)
-        types = {urn: catalog.data_type(urn) for urn in catalog.urns}
-        return batches_of(catalog, types, messages, self._target)
+        return Batches(Catalog(self._catalog), messages, self._target) if self._catalog else None
 
     def _write_batch(self, batch: DataFrame, part: str, summary: Summary) -> int:
         counts = batch.groupBy("job", "error").count().collect()
@@ -162,8 +157,7 @@ class Drain:
         )
 
 
-def add_options(parser: Arguments) -> None:
-    """Add the options of the job."""
+def _add_options(parser: Arguments) -> None:
     parser.add_broker(queue="one queue, or several with commas")
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument(
@@ -198,7 +192,7 @@ def add_options(parser: Arguments) -> None:
     )
 
 
-@job(add_options)
+@job(_add_options)
 def main(given: argparse.Namespace) -> None:
     """Run the job."""
     console = new_console()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-Schema = Mapping[str, Any]
+from babelqueue_spark.schemas.verdicts import Schema, properties_of, required_of
 
 
 def breaks(old: Schema, new: Schema) -> list[str]:
@@ -26,8 +26,8 @@ def _breaks(old: Schema, new: Schema, path: str) -> Iterator[str]:
         return
     yield from (at + change for change in _of_values(old, new))
     yield from (at + change for change in _of_members(old, new))
-    properties = _properties(new)
-    for name, each in _properties(old).items():
+    properties = properties_of(new)
+    for name, each in properties_of(old).items():
         member = f"{path}.{name}" if path else name
         if name in properties:
             yield from _breaks(each, properties[name], member)
@@ -56,8 +56,8 @@ def _of_values(old: Schema, new: Schema) -> Iterator[str]:
 
 
 def _of_members(old: Schema, new: Schema) -> Iterator[str]:
-    before = _required(old)
-    yield from (f"property {_quoted(name)} is now required" for name in _required(new) if name not in before)
+    added = [name for name in required_of(new) if name not in required_of(old)]
+    yield from (f"property {_quoted(name)} is now required" for name in added)
     if new.get("additionalProperties") is False and old.get("additionalProperties") is not False:
         yield "additionalProperties tightened to false"
 
@@ -76,17 +76,6 @@ def _text(value: Any) -> str:
 
 def _number(value: Any) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _required(schema: Schema) -> list[str]:
-    required = schema.get("required")
-    return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
-
-
-def _properties(schema: Schema) -> dict[str, Schema]:
-    properties = schema.get("properties")
-    found = properties.items() if isinstance(properties, Mapping) else ()
-    return {name: each for name, each in found if isinstance(each, Mapping)}
 
 
 def _quoted(text: str) -> str:

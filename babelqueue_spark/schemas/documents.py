@@ -30,7 +30,6 @@ class Documents:
     contents: dict[str, Any] = field(repr=False)
 
     def schema(self, urn: str) -> Mapping[str, Any] | None:
-        """Return the schema of a URN, or None."""
         return self.contents[self.names[urn]] if urn in self.names else None
 
     def resolve(self, reference: str, base: str) -> tuple[Any, str] | None:

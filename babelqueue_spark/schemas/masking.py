@@ -16,11 +16,10 @@ from babelqueue_spark.envelope import Reason, decode
 from babelqueue_spark.schemas.registry import Registry
 from babelqueue_spark.schemas.sensitive import SensitiveFields, replaced
 
-HIDDEN = "***"
+MASK = "***"
 """What is shown instead."""
-MASK = b'"***"'
-"""The same as JSON text."""
 
+_JSON_MASK = b'"***"'
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode = msgspec.json.Encoder().encode
 _SHOWN = frozenset(["job", "urn", "trace_id", "meta", "attempts"])
@@ -30,11 +29,7 @@ _SHOWN_OF_LETTERS = frozenset(
 
 
 class Mask:
-    """Hides what is sensitive in messages.
-
-    Args:
-        catalog: says what is.
-    """
+    """Hides in messages what a catalog marks as sensitive."""
 
     def __init__(self, catalog: Registry) -> None:
         self._catalog = catalog
@@ -43,15 +38,12 @@ class Mask:
         self._marked = pa.array(self._fields, pa.string())
 
     def data(self, job: pa.Array, data: pa.Array, error: pa.Array) -> pa.Array:
-        """Payloads with `***` in place of their sensitive fields, strings.
+        """Return payloads with `***` in place of their sensitive fields, strings.
 
         A whole payload is `***` where nobody knows what is in which place: the catalog has no schema for its
         URN, or one with marks that it violates, or its envelope is invalid.
 
-        Args:
-            job: the URN of each row.
-            data: its payload as JSON text.
-            error: why its envelope is refused; null or `invalid_payload` = it is not.
+        An `error` says why the envelope of a row is refused; null or `invalid_payload` = it is not.
         """
         is_valid = pc.fill_null(pc.equal(error, Reason.INVALID_PAYLOAD), True)
         fits = pc.or_(
@@ -59,16 +51,16 @@ class Mask:
         )
         is_known = pc.and_(pc.and_(pc.is_in(job, value_set=self._known), is_valid), fits)
         known = pc.if_else(is_known, data, pa.scalar(None, pa.string()))
-        return pc.fill_null(mask(job, known, self._fields), HIDDEN)
+        return pc.fill_null(mask(job, known, self._fields), MASK)
 
     def bodies(self, bodies: pa.Array) -> pa.Array:
-        """Bodies as `data` shows their payloads; `***` alone for one that is no envelope."""
+        """Return bodies as `data` shows their payloads; `***` alone for one that is no envelope."""
         envelopes = decode(bodies)
         job, data, error = (envelopes.column(name) for name in ("job", "data", "error"))
         shown = self.data(job, data, error).to_pylist()
         sound = error.is_null().to_pylist()
         found = [
-            _shown(body, payload) if is_sound else HIDDEN.encode()
+            _shown(body, payload) if is_sound else MASK.encode()
             for body, payload, is_sound in zip(bodies.to_pylist(), shown, sound, strict=True)
         ]
         return pa.array(found, pa.binary())
@@ -79,13 +71,13 @@ class Mask:
             *(pa.array([row[name]], pa.string()) for name in ("job", "data", "error"))
         ).to_pylist()
         [body] = self.bodies(pa.array([row["body"]], pa.binary())).to_pylist()
-        block = row["dead_letter"] and {**row["dead_letter"], "error": HIDDEN}
+        block = row["dead_letter"] and {**row["dead_letter"], "error": MASK}
         return {**row, "data": data, "body": body, "dead_letter": block}
 
 
 def mask(job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveFields]) -> pa.Array:
     """Return `data` with `***` in place of its sensitive values, null where it is no JSON object."""
-    return replaced(job, data, fields, lambda _: MASK)
+    return replaced(job, data, fields, lambda _: _JSON_MASK)
 
 
 def _shown(body: bytes, data: str) -> bytes:
@@ -93,16 +85,14 @@ def _shown(body: bytes, data: str) -> bytes:
         members = _OBJECT.decode(body)
         found = _only(members, _SHOWN)
         if "dead_letter" in members and members["dead_letter"] != b"null":
-            found["dead_letter"] = _encoded(_only(_OBJECT.decode(members["dead_letter"]), _SHOWN_OF_LETTERS))
+            found["dead_letter"] = msgspec.Raw(
+                _encode(_only(_OBJECT.decode(members["dead_letter"]), _SHOWN_OF_LETTERS))
+            )
     except ValueError:
-        return HIDDEN.encode()
-    return _encode(found | {"data": msgspec.Raw(MASK if data == HIDDEN else data.encode())})
-
-
-def _encoded(members: Mapping[str, msgspec.Raw]) -> msgspec.Raw:
-    return msgspec.Raw(_encode(members))
+        return MASK.encode()
+    return _encode(found | {"data": msgspec.Raw(_JSON_MASK if data == MASK else data.encode())})
 
 
 def _only(members: Mapping[str, msgspec.Raw], shown: frozenset[str]) -> dict[str, msgspec.Raw]:
     """Return the members that may be shown, and the others hidden."""
-    return {name: value if name in shown else msgspec.Raw(MASK) for name, value in members.items()}
+    return {name: value if name in shown else msgspec.Raw(_JSON_MASK) for name, value in members.items()}

@@ -23,16 +23,8 @@ _SIZES = (16, 24, 32)
 _TEXT = msgspec.json.Decoder(str)
 
 
-class UnopenedError(ValueError):
-    """A protected value was sealed with another key, or is damaged, or never was protected."""
-
-
 class Cipher:
-    """AES-GCM with one key.
-
-    Args:
-        key: 16, 24 or 32 bytes.
-    """
+    """AES-GCM with one key of 16, 24 or 32 bytes."""
 
     def __init__(self, key: bytes) -> None:
         with brought_by("protect", "protection of fields", "cryptography"):
@@ -68,13 +60,13 @@ class Cipher:
         """Return the JSON text of a value, opened; what is no string was not sealed, and stays as it is.
 
         Raises:
-            UnopenedError: a string that this key cannot open.
+            ValueError: a string that this key cannot open.
         """
         if not value.startswith(b'"'):
             return value
         found = self._opened(value)
         if found is None:
-            raise UnopenedError("a protected value cannot be opened with this key")
+            raise ValueError("a protected value cannot be opened with this key")
         return found
 
     def _opened(self, value: bytes) -> bytes | None:
@@ -97,20 +89,10 @@ def check_name(key: str) -> None:
 
 
 def protect(job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveFields], key: str) -> pa.Array:
-    """Return `data` with its sensitive values sealed, null where it is no JSON object.
-
-    Args:
-        job: the URN of each row; a URN without sensitive fields keeps its data.
-        data: JSON texts.
-        fields: URN → its sensitive fields.
-        key: by name, see `Cipher.of`.
-    """
+    """Return `data` with its sensitive values sealed, as `replaced` does it; see `Cipher.of` for the key."""
     return replaced(job, data, fields, Cipher.of(key).protected)
 
 
 def unprotect(job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveFields], key: str) -> pa.Array:
-    """Return `data` with its sealed values opened, as strings; null where one cannot be opened.
-
-    The arguments are those of `protect`.
-    """
+    """Return `data` with its sealed values opened, as strings; null where one cannot be opened."""
     return replaced(job, data, fields, Cipher.of(key).unprotected)

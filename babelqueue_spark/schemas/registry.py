@@ -63,12 +63,7 @@ class Registry:
     def violations(self, jobs: pa.StringArray, data: pa.StringArray) -> pa.StringArray:
         """Return the first violation in each payload, in the SDKs' words.
 
-        Args:
-            jobs: the URN of each row.
-            data: its payload as JSON text.
-
-        Returns:
-            null where there is none, no schema for the URN, or no payload.
+        Null where there is none, no schema for the URN, or no payload.
         """
         found: list[str | None] = [None] * len(jobs)
         for urn in jobs.unique().to_pylist():

@@ -85,10 +85,6 @@ class SensitiveFields:
     `$ref`, in any branch of `allOf`, `anyOf` and `oneOf`. Where marks lie below a place, any other value
     there than null, or the object or array that has them, is sensitive too.
 
-    Args:
-        documents: of a registry.
-        urn: one of its URNs.
-
     Raises:
         OptionError: the schema marks all of `data`, or a `$ref` refers to nothing that is there.
     """

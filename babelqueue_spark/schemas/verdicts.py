@@ -146,8 +146,8 @@ def _checks_of_type(schema: Schema) -> Iterator[Check]:
 
 
 def _object(schema: Schema) -> Check:
-    required = _required(schema)
-    checks = {key: (_valid_kind(each), _check(each)) for key, each in _properties(schema).items()}
+    required = required_of(schema)
+    checks = {key: (_valid_kind(each), _check(each)) for key, each in properties_of(schema).items()}
     unnamed = (None, None)
     closed = schema.get("additionalProperties") is False
 
@@ -235,12 +235,14 @@ def _number(schema: Schema) -> Check:
 # -- the keywords ------------------------------------------------------------------------------------------
 
 
-def _required(schema: Schema) -> list[str]:
+def required_of(schema: Schema) -> list[str]:
+    """Return the names of members that a schema requires."""
     required = schema.get("required")
     return [key for key in required if isinstance(key, str)] if isinstance(required, list) else []
 
 
-def _properties(schema: Schema) -> dict[str, Schema]:
+def properties_of(schema: Schema) -> dict[str, Schema]:
+    """Return name → schema of the members that a schema describes."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return {}
@@ -320,7 +322,7 @@ def _is_int64(value: Any) -> bool:
 
 
 def _certain_object(schema: Schema) -> Any:
-    properties, required = _properties(schema), _required(schema)
+    properties, required = properties_of(schema), required_of(schema)
     closed = schema.get("additionalProperties") is False
     unknown = [key for key in required if key not in properties]
     if closed and unknown:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from babelqueue_spark.catalog import Catalog
+from babelqueue_spark.jobs.catalog import anywhere, unknown_members
 from babelqueue_spark.schemas.compatibility import breaks
-from babelqueue_spark.schemas.drift import anywhere, unknown_members
 from babelqueue_spark.schemas.inferring import MOST_MEMBERS, Shape
 from tests.catalog.test_verdicts import PAYLOADS
 from tests.examples import examples

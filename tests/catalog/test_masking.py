@@ -150,7 +150,7 @@ def test_what_a_notebook_shows(
     publish(url, queue, [order(), order(job="urn:other"), order(dead_letter=BLOCK), SECRET.encode()])
     messages = spark.read.format("babelqueue").options(url=url, queue=queue).load()
     catalog = Catalog(SCHEMAS)
-    shown = catalog.masked(messages)
+    shown = catalog.mask(messages)
     assert shown.schema.simpleString() == messages.schema.simpleString()
     rows = shown.collect()
     assert SECRET not in str([row.asDict(recursive=True) for row in rows])
@@ -161,7 +161,7 @@ def test_what_a_notebook_shows(
         "***",
     ]
     assert [row.dead_letter and row.dead_letter.error for row in rows] == [None, None, "***", None]
-    few = catalog.masked(messages.select("job", "data", "error"))
+    few = catalog.mask(messages.select("job", "data", "error"))
     assert few.columns == ["job", "data", "error"]
     with pytest.raises(OptionError, match="but error is not"):
-        catalog.masked(messages.select("job", "data"))
+        catalog.mask(messages.select("job", "data"))

@@ -70,6 +70,6 @@ def test_a_notebook_and_the_message_log(
     given = {"url": url, "queue": queue, "catalog": str(registry(tmp_path, FORMS)), "messageLog": str(log)}
     publish(url, queue, strayed())
     messages = spark.read.format("babelqueue").options(**given).load()
-    rows = Catalog(FORMS).masked(messages).collect()
+    rows = Catalog(FORMS).mask(messages).collect()
     assert len(rows) == len(lines(log)) == len(STRAYED)
     assert SECRET not in str(rows) + json.dumps(lines(log))
