@@ -2,7 +2,6 @@
 
 import babelqueue_spark.needs_spark  # noqa: F401
 
-# isort: split
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +9,13 @@ from babelqueue_spark.metrics.batch_log import log_batches
 from babelqueue_spark.packages import brought_by
 
 if TYPE_CHECKING:
-    from babelqueue_spark.metrics.observing import Observer, observe
-    from babelqueue_spark.metrics.on_server import WorkerMetrics
+    from babelqueue_spark.metrics.observing import Observer, WorkerMetrics, observe
 
 __all__ = ["Observer", "WorkerMetrics", "log_batches", "observe"]
 
-_MODULES = {"Observer": "observing", "WorkerMetrics": "on_server", "observe": "observing"}
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with brought_by("metrics", name, "prometheus_client"):
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        return getattr(import_module(f"{__name__}.observing"), name)

@@ -8,24 +8,18 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from babelqueue_spark.metrics.listening import Listener
+from babelqueue_spark.metrics.listening import Listener, QueryObserver
 from babelqueue_spark.metrics.progress import TOTAL_PHASE, Batch
 
 logger = logging.getLogger("babelqueue_spark.batches")
 
 
-class BatchLog:
+class BatchLog(QueryObserver):
     """Writes a line at INFO for each batch: `batch`, and its facts as JSON."""
 
     def batch(self, batch: Batch, before: Batch | None) -> None:
         if logger.isEnabledFor(logging.INFO):
             logger.info("batch %s", json.dumps(facts(batch, before), separators=(",", ":")))
-
-    def idle(self, last: Batch) -> None:
-        del last
-
-    def ended(self, last: Batch, *, failed: bool) -> None:
-        del last, failed
 
 
 def log_batches(spark: SparkSession) -> Listener:
@@ -61,13 +55,6 @@ def facts(batch: Batch, before: Batch | None) -> dict[str, Any]:
 
 def _journalled(before: Batch, batch: Batch) -> dict[str, int]:
     grown = {name: count - before.journal.get(name, 0) for name, count in batch.journal.items()}
-    repeated = grown["redelivered"]
-    return {
-        "batch": before.number,
-        "claimed": before.rows + repeated,
-        "fresh": before.rows,
-        "repeated": repeated,
-        "lapsed": grown["unacknowledged"],
-        "segments": grown["segments"],
-        "bytes": grown["bytes"],
-    }
+    counted = {name: grown[name] for name in ("redelivered", "unacknowledged", "segments", "bytes")}
+    claimed = before.rows + grown["redelivered"]
+    return {"batch": before.number, "claimed": claimed, "fresh": before.rows, **counted}

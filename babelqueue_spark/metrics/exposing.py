@@ -22,11 +22,7 @@ _PUSH_SECONDS = 10.0
 
 
 class Exposure(Protocol):
-    """A place for metrics.
-
-    Attributes:
-        address: where they are, without a secret.
-    """
+    """A place for metrics, at an address without a secret."""
 
     address: str
 

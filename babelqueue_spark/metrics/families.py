@@ -10,14 +10,7 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 @dataclass(frozen=True)
 class Family:
-    """A metric.
-
-    Attributes:
-        name: as Prometheus shows it.
-        kind: counter, gauge or histogram.
-        labels: their names.
-        doc: what it counts, in a sentence without a full stop.
-    """
+    """A metric, by the name that Prometheus shows; `doc` is a sentence without a full stop."""
 
     name: str
     kind: Kind
@@ -63,8 +56,8 @@ REDELIVERIES = Family(
     _QUERY,
     "Redeliveries of journalled messages that were recognised and dropped",
 )
-LAPSED = Family(
-    "babelqueue_claims_lapsed_total",
+UNACKNOWLEDGED = Family(
+    "babelqueue_unacknowledged_total",
     "counter",
     _QUERY,
     "Messages whose claim had lapsed before they were acknowledged",
@@ -116,25 +109,4 @@ POLL_FAILURES = Family(
     "Polls of a watched queue that failed; its gauges are absent until one succeeds",
 )
 
-FAMILIES = (
-    MESSAGES,
-    ROWS_WRITTEN,
-    BACKLOG,
-    BATCH_SECONDS,
-    PHASE_SECONDS,
-    LAST_BATCH,
-    ACTIVE,
-    FAILURES,
-    REDELIVERIES,
-    LAPSED,
-    SEGMENTS,
-    SEGMENT_BYTES,
-    HELD_SEGMENTS,
-    HELD_BYTES,
-    WORKED,
-    PUBLISHED,
-    WAITING,
-    OLDEST,
-    DEAD_LETTERS,
-    POLL_FAILURES,
-)
+FAMILIES = tuple(each for each in globals().values() if isinstance(each, Family))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from functools import cached_property
 from threading import Condition
-from typing import Any, Protocol
+from typing import Any
 
 from pyspark.sql.streaming.listener import (
     JStreamingQueryListener,
@@ -19,8 +19,8 @@ from pyspark.sql.streaming.listener import (
 from babelqueue_spark.metrics.progress import Batch, batch_of
 
 
-class QueryObserver(Protocol):
-    """What is told of queries that read through the connector."""
+class QueryObserver:
+    """Hears of queries that read through the connector."""
 
     def batch(self, batch: Batch, before: Batch | None) -> None:
         """Take the progress of a batch that has ended; `before` is the one before it in this run."""
@@ -33,10 +33,10 @@ class QueryObserver(Protocol):
 
 
 class Listener(StreamingQueryListener):
-    """Tells an observer of the queries of a session that read through the connector."""
+    """Tells observers of the queries of a session that read through the connector."""
 
-    def __init__(self, observer: QueryObserver) -> None:
-        self._observer = observer
+    def __init__(self, *observers: QueryObserver) -> None:
+        self._observers = observers
         self._running: dict[str, Batch | None] = {}  # run → its last batch
         self._ended = Condition()
 
@@ -48,25 +48,27 @@ class Listener(StreamingQueryListener):
         self.progressed(event.progress.json)
 
     def progressed(self, progress: str) -> None:
-        """Take the JSON of a progress."""
         batch = batch_of(progress)
         if batch is None:
             return
         with self._ended:
             before = self._running.get(batch.run)
             self._running[batch.run] = batch
-        self._observer.batch(batch, before)
+        for observer in self._observers:
+            observer.batch(batch, before)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         last = self._running.get(str(event.runId))
         if last is not None:
-            self._observer.idle(last)
+            for observer in self._observers:
+                observer.idle(last)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         run = str(event.runId)
         last = self._running.get(run)
         if last is not None:
-            self._observer.ended(last, failed=event.exception is not None)
+            for observer in self._observers:
+                observer.ended(last, failed=event.exception is not None)
         with self._ended:
             self._running.pop(run, None)
             self._ended.notify_all()

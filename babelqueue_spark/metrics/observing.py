@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from http.client import HTTPException
 from threading import Event, Thread
-from typing import Self
+from typing import Any, Self
 
 from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 
+from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.metrics.batch_log import BatchLog
 from babelqueue_spark.metrics.exposing import Exposure, exposed
-from babelqueue_spark.metrics.listening import Listener, QueryObserver
+from babelqueue_spark.metrics.listening import Listener
 from babelqueue_spark.metrics.polling import Watch, watches
-from babelqueue_spark.metrics.progress import Batch
 from babelqueue_spark.metrics.recording import Recorder
 from babelqueue_spark.metrics.store import Metrics
+from babelqueue_spark.worker.counts import Counts
 from babelqueue_spark.worker.observers import observed
 
 logger = logging.getLogger(__name__)
@@ -52,7 +54,7 @@ class Observer:
         self._failing = False
         self._opened = ExitStack()
         self._opened.enter_context(observed(recorder.worked))
-        self._listener = Listener(_Both(recorder, BatchLog()))
+        self._listener = Listener(recorder, BatchLog())
         spark.streams.addListener(self._listener)
         self._closing = Event()
         self._thread = Thread(target=self._run, name="babelqueue metrics", daemon=True)
@@ -98,25 +100,6 @@ class Observer:
             self._failing = True
 
 
-class _Both:
-    """Tells two observers of the same queries."""
-
-    def __init__(self, first: QueryObserver, second: QueryObserver) -> None:
-        self._both = first, second
-
-    def batch(self, batch: Batch, before: Batch | None) -> None:
-        for each in self._both:
-            each.batch(batch, before)
-
-    def idle(self, last: Batch) -> None:
-        for each in self._both:
-            each.idle(last)
-
-    def ended(self, last: Batch, *, failed: bool) -> None:
-        for each in self._both:
-            each.ended(last, failed=failed)
-
-
 def observe(
     spark: SparkSession,
     to: str | None = "9464",
@@ -152,3 +135,37 @@ def observe(
     watched = list(watches(queues, metrics))
     exposure = None if to is None else exposed(to, job, taken)
     return Observer(spark, exposure, watched, Recorder(metrics), every, taken)
+
+
+class WorkerMetrics:
+    """The `on_batch` of a worker over Spark Connect: gives its counts to Prometheus where the worker runs.
+
+        worker = Worker(..., on_batch=WorkerMetrics("http://gateway:9091"))
+
+    In a classic session `observe` does it.
+
+    Args:
+        to: as of `observe`, reached by the server's Python; opened there with the first batch.
+        job: what a push gateway calls these metrics.
+    """
+
+    def __init__(self, to: str, job: str = "babelqueue-spark-worker") -> None:
+        self._to = to
+        self._job = job
+        self._opened: tuple[Recorder, Exposure] | None = None
+
+    def __call__(self, batch: int, counts: Counts) -> None:
+        """Count a batch, and write; what fails is logged, and disturbs no batch."""
+        try:
+            recorder, exposure = self._opened = self._opened or self._open()
+            recorder.worked(counts)
+            exposure.write()
+        except (BabelQueueError, OSError, HTTPException) as error:
+            logger.warning("metrics of batch %d were not written: %s", batch, error)
+
+    def _open(self) -> tuple[Recorder, Exposure]:
+        registry = CollectorRegistry()
+        return Recorder(Metrics(registry)), exposed(self._to, self._job, registry)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}

@@ -21,11 +21,6 @@ _OF_READS = {each.name.lower() for each in OPTIONS if each.on in ("reads", "stre
 class Watch:
     """One queue and its dead-letter queue, asked over a new connection each time.
 
-    Args:
-        queue: its name.
-        options: of a write, for the broker and the name of the dead-letter queue.
-        metrics: takes what polls find.
-
     Raises:
         OptionError: the broker is a log, or would hold messages back from readers.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from babelqueue_spark.metrics import families
+from babelqueue_spark.metrics.listening import QueryObserver
 from babelqueue_spark.metrics.progress import TOTAL_PHASE, Batch
 from babelqueue_spark.metrics.store import Metrics
 from babelqueue_spark.worker.counts import PUBLISHED, Counts
@@ -13,12 +14,12 @@ _JOURNAL_COUNTERS = {
     "segments": families.SEGMENTS,
     "bytes": families.SEGMENT_BYTES,
     "redelivered": families.REDELIVERIES,
-    "unacknowledged": families.LAPSED,
+    "unacknowledged": families.UNACKNOWLEDGED,
 }
 _JOURNAL_GAUGES = {"held_segments": families.HELD_SEGMENTS, "held_bytes": families.HELD_BYTES}
 
 
-class Recorder:
+class Recorder(QueryObserver):
     """Records what it is told of queries and workers."""
 
     def __init__(self, metrics: Metrics) -> None:
@@ -54,7 +55,6 @@ class Recorder:
         self._metrics.add(families.FAILURES, int(failed), last.query)
 
     def worked(self, counts: Counts) -> None:
-        """Count a batch of a worker."""
         for (urn, outcome, reason), messages in counts.by.items():
             if outcome == PUBLISHED:
                 self._metrics.add(families.PUBLISHED, messages, urn)

@@ -22,11 +22,7 @@ _BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
 
 class Metrics:
-    """Counts and sets metrics by their family; from any thread.
-
-    Args:
-        registry: takes all families.
-    """
+    """Counts and sets metrics by their family; from any thread."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._found: dict[str, Any] = {each.name: _made(each, registry) for each in families.FAMILIES}
@@ -38,11 +34,9 @@ class Metrics:
             self._of(family, labels).inc(amount)
 
     def set(self, family: Family, value: float, *labels: str | None) -> None:
-        """Set a gauge."""
         self._of(family, labels).set(value)
 
     def observe(self, family: Family, value: float, *labels: str | None) -> None:
-        """Add a value to a histogram."""
         self._of(family, labels).observe(value)
 
     def forget(self, family: Family, *labels: str) -> None:

@@ -83,8 +83,8 @@ def test_a_line_says_what_the_journal_counted_of_the_batch_before() -> None:
         "batch": 7,
         "claimed": 3 + 4,
         "fresh": 3,
-        "repeated": 4,
-        "lapsed": 4,
+        "redelivered": 4,
+        "unacknowledged": 4,
         "segments": 4,
         "bytes": 4,
     }
