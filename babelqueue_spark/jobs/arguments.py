@@ -129,7 +129,6 @@ class Job:
         self._about = sys.modules[run.__module__].__doc__
 
     def command_line(self) -> Arguments:
-        """Make the parser of the command line."""
         parser = Arguments(self._name, self._about)
         self._add_options(parser)
         return parser
@@ -145,7 +144,6 @@ class Job:
             return 130
 
     def reason(self, error: Exception) -> str:
-        """Return the line about what went wrong."""
         return str(error)
 
 

@@ -29,8 +29,7 @@ _ENVELOPE_BYTES = 230
 """Of an envelope whose data is empty."""
 
 
-def add_options(parser: Arguments) -> None:
-    """Add the options of the job."""
+def _add_options(parser: Arguments) -> None:
     parser.add_broker(queue="an empty queue (default: a new one)", required=False)
     parser.add_argument("--messages", type=count, default=100_000, metavar="N", help="default: 100000")
     parser.add_argument("--bytes", type=count, default=400, metavar="N", help="of a body (default: 400)")
@@ -39,7 +38,7 @@ def add_options(parser: Arguments) -> None:
     )
 
 
-@job(add_options)
+@job(_add_options)
 def main(given: argparse.Namespace) -> None:
     """Run the job."""
     broker = given_options(given)
@@ -52,30 +51,28 @@ def main(given: argparse.Namespace) -> None:
         state = given.state or stack.enter_context(tempfile.TemporaryDirectory())
         console.print(f"{given.messages:,} messages of about {given.bytes:,} bytes, queue {queue}")
         with spinner(console, "publishing"):
-            seconds = publish(envelopes(spark, given.messages, given.bytes), {**broker, "queue": queue})
-        lines = [line("publish", given.messages, seconds)]
+            seconds = _publish(_envelopes(spark, given.messages, given.bytes), {**broker, "queue": queue})
+        lines = [_line("publish", given.messages, seconds)]
         with spinner(console, "reading"):
             progress = read(spark, {**broker, "queue": queue}, state, given.messages)
     batches = [(each["numInputRows"], each["durationMs"]["triggerExecution"] / 1000) for each in progress]
-    lines += [line("read, first batch", *batches[0])] if batches else []
+    lines += [_line("read, first batch", *batches[0])] if batches else []
     if batches[1:]:
         rows, times = zip(*batches[1:], strict=True)
-        lines.append(line("read, further batches", sum(rows), sum(times)))
+        lines.append(_line("read, further batches", sum(rows), sum(times)))
     show(console, ["what", "messages", "seconds", "a second"], lines)
     arrived = sum(rows for rows, _ in batches)
     if arrived != given.messages:
         raise JobError(f"{given.messages:,} messages were published, and {arrived:,} were read")
 
 
-def envelopes(spark: SparkSession, messages: int, size: int) -> DataFrame:
-    """Rows to publish."""
+def _envelopes(spark: SparkSession, messages: int, size: int) -> DataFrame:
     note = F.lit("x" * max(0, size - _ENVELOPE_BYTES))
     data = F.to_json(F.struct(F.col("id").alias("number"), note.alias("note")))
     return spark.range(messages).select(F.lit("urn:babelqueue:bench").alias("job"), data.alias("data"))
 
 
-def publish(messages: DataFrame, target: dict[str, str]) -> float:
-    """Seconds that a write takes."""
+def _publish(messages: DataFrame, target: dict[str, str]) -> float:
     started = time.monotonic()
     messages.write.format("babelqueue").options(**target).mode("append").save()
     return time.monotonic() - started
@@ -98,8 +95,7 @@ def read(spark: SparkSession, source: dict[str, str], state: str, messages: int)
     return [each for each in query.recentProgress if each["numInputRows"]]
 
 
-def line(what: str, messages: int, seconds: float) -> list[Any]:
-    """Return a row of the table."""
+def _line(what: str, messages: int, seconds: float) -> list[Any]:
     return [what, messages, f"{seconds:.1f}", round(messages / seconds)]
 
 

@@ -37,8 +37,7 @@ from babelqueue_spark.jobs.command import bar, job, new_console, observed, sessi
 _LOOK_SECONDS = 1
 
 
-def add_options(parser: Arguments) -> None:
-    """Add the options of the job."""
+def _add_options(parser: Arguments) -> None:
     parser.add_broker("from-", queue="one queue, or several with commas")
     parser.add_broker("to-", queue="where to (default: each to the queue of the same name)", required=False)
     parser.add_argument(
@@ -48,10 +47,13 @@ def add_options(parser: Arguments) -> None:
     parser.add_argument("--every", metavar="TIME", help="continue until stopped, with a batch so often")
 
 
-@job(add_options)
+@job(_add_options)
 def main(given: argparse.Namespace) -> None:
     """Run the job."""
-    source, target = source_options(given), target_options(given)
+    journal = f"{given.state.rstrip('/')}/journal"
+    source = {"url": given.from_url, "queue": given.from_queue, "journalLocation": journal}
+    source |= dict(given.from_option)
+    target = {"url": given.to_url, **dict(given.to_option)}
     found = waiting(read_options(source))
     sink = write_options(target)
     console = new_console()
@@ -66,21 +68,6 @@ def main(given: argparse.Namespace) -> None:
         task = progress.add_task(given.from_queue, total=None if given.every else found)
         carried = follow(query, lambda messages: progress.update(task, completed=messages))
     console.print(f"carried {carried:,} messages")
-
-
-def source_options(given: argparse.Namespace) -> dict[str, str]:
-    """Return the options of the read."""
-    return {
-        "url": given.from_url,
-        "queue": given.from_queue,
-        "journalLocation": f"{given.state.rstrip('/')}/journal",
-        **dict(given.from_option),
-    }
-
-
-def target_options(given: argparse.Namespace) -> dict[str, str]:
-    """Return the options of the write."""
-    return {"url": given.to_url, **dict(given.to_option)}
 
 
 def start(

@@ -21,12 +21,11 @@ from babelqueue_spark.jobs.command import job
 _FILES = {"FILE": shtab.FILE, "PATH": shtab.FILE, "FOLDER": shtab.DIRECTORY}
 
 
-def add_options(parser: Arguments) -> None:
-    """Add the options of the job."""
+def _add_options(parser: Arguments) -> None:
     parser.add_argument("shell", choices=shtab.SUPPORTED_SHELLS)
 
 
-@job(add_options)
+@job(_add_options)
 def main(given: argparse.Namespace) -> None:
     """Print the script."""
     print(shtab.complete(all_jobs(), shell=given.shell))

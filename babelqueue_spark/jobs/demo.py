@@ -66,36 +66,34 @@ def _clear(folder: Path) -> None:
     folder.mkdir(parents=True)
 
 
-def add_options(parser: Arguments) -> None:
-    """Add the options of the job."""
+def _add_options(parser: Arguments) -> None:
     parser.add_argument(
         "--folder", metavar="FOLDER", default="build/demo", help="of queue and output (default: build/demo)"
     )
 
 
-@job(add_options)
+@job(_add_options)
 def main(given: argparse.Namespace) -> int:
     """Run the demo; 0 when the sum is right."""
     folder = Path(given.folder).absolute()
     _clear(folder)
     url = f"sqlite:///{folder}/queue.db"
     spark = session()
-    say(f"1. Publish {ENVELOPES:,} envelopes of {len(SCHEMAS)} URNs and {len(BAD)} bad messages")
-    publish(envelopes(spark, 0, ENVELOPES), url)
+    _say(f"1. Publish {ENVELOPES:,} envelopes of {len(SCHEMAS)} URNs and {len(BAD)} bad messages")
+    publish(_envelopes(spark, 0, ENVELOPES), url)
     publish_bad(url)
-    say("2. Drain the queue into Parquet with the job drain")
+    _say("2. Drain the queue into Parquet with the job drain")
     codes = [run_drain(url, folder)]
-    say(f"3. {LATER:,} more arrive; drain again, from the same checkpoint")
-    publish(envelopes(spark, ENVELOPES, ENVELOPES + LATER), url)
+    _say(f"3. {LATER:,} more arrive; drain again, from the same checkpoint")
+    publish(_envelopes(spark, ENVELOPES, ENVELOPES + LATER), url)
     codes.append(run_drain(url, folder))
-    say("4. What is where")
+    _say("4. What is where")
     right = report(spark, url, folder) and codes == [0, 0]
     spark.stop()
     return 0 if right else 1
 
 
-def say(text: str) -> None:
-    """Print a headline."""
+def _say(text: str) -> None:
     print(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() else f"\n{text}", flush=True)
 
 
@@ -113,8 +111,7 @@ def session() -> SparkSession:
     )
 
 
-def envelopes(spark: SparkSession, first: int, end: int) -> DataFrame:
-    """Rows to publish: the URN, and its payload as JSON text."""
+def _envelopes(spark: SparkSession, first: int, end: int) -> DataFrame:
     number = F.col("id")
     order = F.struct(
         number.alias("order_id"),

@@ -36,8 +36,7 @@ from babelqueue_spark.jobs.checks.findings import Finding
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}
 
 
-def add_options(parser: Arguments) -> None:
-    """Add the options of the job."""
+def _add_options(parser: Arguments) -> None:
     parser.add_broker(queue="one queue, or several with commas", required=False, url_required=False)
     parser.add_argument("--journal", metavar="PATH", type=place, help="a journal's directory, or URL")
     parser.add_argument(
@@ -53,7 +52,7 @@ def add_options(parser: Arguments) -> None:
     parser.refuse("--probe needs --url and --queue", lambda given: given.probe is not None and not given.url)
 
 
-@partial(Job, add_options=add_options)
+@partial(Job, add_options=_add_options)
 def main(given: argparse.Namespace) -> None:
     """Run the job."""
     show = _printer()

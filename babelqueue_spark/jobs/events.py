@@ -34,12 +34,9 @@ from babelqueue_spark import exchange
 from babelqueue_spark.jobs.arguments import Arguments, JobError, count, option, pair, place
 from babelqueue_spark.jobs.command import given_options, job, new_console, printable, session, show
 
-_ACTIONS = ("create", "describe", "export", "tail", "replay")
 
-
-def add_options(parser: Arguments) -> None:
-    """Add the options of the job."""
-    parser.add_argument("action", choices=_ACTIONS, help="what to do")
+def _add_options(parser: Arguments) -> None:
+    parser.add_argument("action", choices=[*_ACTIONS], help="what to do")
     parser.add_argument("location", type=place, help="of the store: a folder, or the URL of an object store")
     parser.add_argument("stream", nargs="?", help="export, tail, replay: of one stream (default: of all)")
     store = "of the object store, such as aws_region=eu-west-1"
@@ -71,16 +68,14 @@ def add_options(parser: Arguments) -> None:
     )
 
 
-@job(add_options)
+@job(_add_options)
 def main(given: argparse.Namespace) -> None:
     """Run the job."""
     store = exchange.EventStore(given.location, dict(given.store_option))
     console = new_console(soft_wrap=True)
     if given.action != "create" and not store.exists():
         raise JobError(f"{given.location} is no event store: make one by 'events create', or name another")
-    {"create": create, "describe": describe, "export": export, "tail": tail, "replay": replay}[given.action](
-        store, given, console
-    )
+    _ACTIONS[given.action](store, given, console)
 
 
 def moment(text: str) -> datetime:
@@ -91,15 +86,13 @@ def moment(text: str) -> datetime:
         raise argparse.ArgumentTypeError(f"'{text}' is not a time such as '2026-01-31 12:00'") from None
 
 
-def create(store: exchange.EventStore, given: argparse.Namespace, console: Console) -> None:
-    """Make the store where it is missing."""
+def _create(store: exchange.EventStore, given: argparse.Namespace, console: Console) -> None:
     there = store.exists()
     store.create()
     console.print(f"{given.location} {'was there' if there else 'is made'}", markup=False, highlight=False)
 
 
-def describe(store: exchange.EventStore, given: argparse.Namespace, console: Console) -> None:
-    """Print how much the store holds."""
+def _describe(store: exchange.EventStore, given: argparse.Namespace, console: Console) -> None:
     found = vars(store.describe())
     if given.json:
         print(json.dumps(found))
@@ -107,8 +100,7 @@ def describe(store: exchange.EventStore, given: argparse.Namespace, console: Con
         show(console, ("version", "streams", "events", "files", "bytes"), [found.values()])
 
 
-def export(store: exchange.EventStore, given: argparse.Namespace, console: Console) -> None:
-    """Print events as JSON lines."""
+def _export(store: exchange.EventStore, given: argparse.Namespace, console: Console) -> None:
     del console
     spark = session("events export")
     for row in lines(store.events(spark, given.stream, given.since, given.until)).toLocalIterator():
@@ -125,8 +117,7 @@ def lines(events: DataFrame) -> DataFrame:
     return events.orderBy("stream", "occurred_at", "event_id").mapInArrow(written, "line STRING")
 
 
-def tail(store: exchange.EventStore, given: argparse.Namespace, console: Console) -> None:
-    """Print the last events, then what is appended."""
+def _tail(store: exchange.EventStore, given: argparse.Namespace, console: Console) -> None:
     left = given.max
     for events in store.tail(given.stream, given.lines):
         for row in events.slice(0, left).to_pylist():
@@ -138,8 +129,7 @@ def tail(store: exchange.EventStore, given: argparse.Namespace, console: Console
         sleep(given.every)
 
 
-def replay(store: exchange.EventStore, given: argparse.Namespace, console: Console) -> None:
-    """Publish events again."""
+def _replay(store: exchange.EventStore, given: argparse.Namespace, console: Console) -> None:
     found = store.replay(
         session("events replay"),
         given_options(given),
@@ -165,6 +155,9 @@ def json_line(row: dict[str, Any]) -> str:
     """Return all columns of an event; the body as text."""
     occurred_at = row["occurred_at"].astimezone(UTC).isoformat(timespec="microseconds")
     return json.dumps({**row, "occurred_at": occurred_at, "body": row["body"].decode()}, ensure_ascii=False)
+
+
+_ACTIONS = {"create": _create, "describe": _describe, "export": _export, "tail": _tail, "replay": _replay}
 
 
 if __name__ == "__main__":

@@ -68,8 +68,7 @@ class Summary:
     samples: list[tuple[int, str]] = field(default_factory=list)
 
 
-def add_options(parser: Arguments) -> None:
-    """Add the options of the job."""
+def _add_options(parser: Arguments) -> None:
     parser.add_broker(queue="where to publish")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
@@ -89,7 +88,7 @@ def add_options(parser: Arguments) -> None:
     )
 
 
-@job(add_options)
+@job(_add_options)
 def main(given: argparse.Namespace) -> None:
     """Run the job."""
     console = new_console()

@@ -21,12 +21,11 @@ from babelqueue_spark.jobs.arguments import Arguments
 from babelqueue_spark.jobs.command import given_options, job, new_console, printable
 
 
-def add_options(parser: Arguments) -> None:
-    """Add the options of the job."""
+def _add_options(parser: Arguments) -> None:
     parser.add_broker(queue="one queue, or several with commas")
 
 
-@job(add_options)
+@job(_add_options)
 def main(given: argparse.Namespace) -> None:
     """Run the job."""
     options = read_options(given_options(given))

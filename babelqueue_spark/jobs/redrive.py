@@ -27,8 +27,7 @@ from babelqueue_spark.jobs.command import job, new_console, printable, session, 
 from babelqueue_spark.worker import Redriven, redrive
 
 
-def add_options(parser: Arguments) -> None:
-    """Add the options of the job."""
+def _add_options(parser: Arguments) -> None:
     parser.add_broker(queue="the dead-letter queue")
     parser.add_argument("--to", metavar="QUEUE", help="where to (default: each message's original queue)")
     parser.add_several("reason", None, "of these reasons")
@@ -50,7 +49,7 @@ def add_options(parser: Arguments) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only show what would be moved")
 
 
-@job(add_options)
+@job(_add_options)
 def main(given: argparse.Namespace) -> None:
     """Run the job."""
     options = {"url": given.url, **dict(given.option)}
@@ -69,7 +68,7 @@ def main(given: argparse.Namespace) -> None:
             bypass=given.bypass,
             dry_run=given.dry_run,
         )
-    report(console, result, dry_run=given.dry_run)
+    _report(console, result, dry_run=given.dry_run)
 
 
 def condition(given: argparse.Namespace) -> Column | None:
@@ -90,8 +89,7 @@ def condition(given: argparse.Namespace) -> Column | None:
     return reduce(and_, conditions) if conditions else None
 
 
-def report(console: Console, result: Redriven, *, dry_run: bool) -> None:
-    """Print what went where, and what stayed; one line a message where nothing moved yet."""
+def _report(console: Console, result: Redriven, *, dry_run: bool) -> None:
     moved = Counter((move.to, move.reason or "", move.urn or "") for move in result.moves)
     rows = [
         *((*where, messages) for where, messages in sorted(moved.items())),

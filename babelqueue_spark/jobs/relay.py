@@ -21,8 +21,7 @@ from babelqueue_spark.jobs.arguments import Arguments
 from babelqueue_spark.jobs.command import given_options, job, repeat
 
 
-def add_options(parser: Arguments) -> None:
-    """Add the options of the job."""
+def _add_options(parser: Arguments) -> None:
     parser.add_database("outbox", table="outbox")
     parser.add_argument(
         "--lease",
@@ -37,7 +36,7 @@ def add_options(parser: Arguments) -> None:
     often.add_argument("--every", type=seconds, metavar="TIME", help="continue, so long after each pass")
 
 
-@job(add_options)
+@job(_add_options)
 def main(given: argparse.Namespace) -> int:
     """Run the job; returns the exit code."""
     logging.basicConfig(format="relay: %(message)s")

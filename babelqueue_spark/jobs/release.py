@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 from babelqueue_spark import exchange
@@ -25,8 +24,7 @@ from babelqueue_spark.jobs.arguments import Arguments, count
 from babelqueue_spark.jobs.command import given_options, job, new_console, printable, repeat
 
 
-def add_options(parser: Arguments) -> None:
-    """Add the options of the job."""
+def _add_options(parser: Arguments) -> None:
     parser.add_argument("action", nargs="?", choices=("list", "cancel"), help="what to do instead")
     parser.add_database("schedule", table="babelqueue_schedule")
     parser.add_broker(queue="where messages go that name no queue", required=False, url_required=False)
@@ -51,15 +49,16 @@ def add_options(parser: Arguments) -> None:
     )
 
 
-@job(add_options)
+@job(_add_options)
 def main(given: argparse.Namespace) -> int:
     """Run the job; returns the exit code."""
     logging.basicConfig(format="release: %(message)s")
     schedule = exchange.Schedule(given.schedule, table=given.table)
     console = new_console(soft_wrap=True)
     if given.action == "list":
-        for row in listed(schedule):
-            console.print(json_line(row) if given.json else line(row), markup=False, highlight=False)
+        for batch in schedule.batches():
+            for row in batch.to_pylist():
+                console.print(json_line(row) if given.json else line(row), markup=False, highlight=False)
         return 0
     if given.action == "cancel":
         console.print(f"cancelled {schedule.cancel(given.id)} of {len({*given.id})} jobs")
@@ -71,11 +70,6 @@ def main(given: argparse.Namespace) -> int:
         given.every,
         lambda: schedule.release(options, limit=given.limit, ahead=given.ahead),
     )
-
-
-def listed(schedule: exchange.Schedule) -> Iterator[dict[str, Any]]:
-    """Return all jobs."""
-    return (row for batch in schedule.batches() for row in batch.to_pylist())
 
 
 def line(row: dict[str, Any]) -> str:

@@ -25,8 +25,7 @@ from babelqueue_spark.jobs.page.live import Live
 PORT = 8642
 
 
-def add_options(parser: Arguments) -> None:
-    """Add the options of the job."""
+def _add_options(parser: Arguments) -> None:
     parser.add_broker(queue="one queue, or several with commas")
     parser.add_argument("--port", type=port, default=PORT, help=f"default: {PORT}; 0 takes a free one")
     parser.add_every()
@@ -34,7 +33,7 @@ def add_options(parser: Arguments) -> None:
     parser.add_several("journal", "PATH", "the journalLocation of a query", type=place)
 
 
-@job(add_options)
+@job(_add_options)
 def main(given: argparse.Namespace) -> None:
     """Run the job until it is interrupted."""
     try:

@@ -38,8 +38,7 @@ Seen = Counter[tuple[str, str]]
 """How often a queue holds a message, by queue and identity."""
 
 
-def add_options(parser: Arguments) -> None:
-    """Add the options of the job."""
+def _add_options(parser: Arguments) -> None:
     parser.add_broker(queue="one queue, or several with commas")
     parser.add_argument("--lines", type=count, default=10, help="most messages at the start (default: 10)")
     parser.add_argument("--follow", action="store_true", help="continue until interrupted")
@@ -49,7 +48,7 @@ def add_options(parser: Arguments) -> None:
     )
 
 
-@job(add_options)
+@job(_add_options)
 def main(given: argparse.Namespace) -> None:
     """Run the job."""
     options = browsable(given)

@@ -18,7 +18,7 @@ from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.jobs.checks import broker, machine, storage
 from babelqueue_spark.jobs.checks.broker import OWN_QUEUE
 from babelqueue_spark.jobs.checks.findings import Finding, explained, reason_of
-from babelqueue_spark.jobs.checks.requirements import extras, problems
+from babelqueue_spark.jobs.checks.machine import extras, problems
 from babelqueue_spark.journal import Journal
 from babelqueue_spark.storage import open_store
 from tests.brokers import url_of

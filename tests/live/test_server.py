@@ -145,13 +145,15 @@ def test_it_listens_on_the_loopback_interface_only(live: Live) -> None:
 
 
 def test_no_body_without_being_asked_for(live: Live, url: str) -> None:
-    letter = dead(order("orders", card=7000), "orders").replace(b'"error":null', b'"error":"card 7000"')
-    publish(url, "orders.dlq", [letter, b"card 7000"])
+    letter = dead(order("orders", card=7000123456), "orders").replace(
+        b'"error":null', b'"error":"card 7000123456"'
+    )
+    publish(url, "orders.dlq", [letter, b"card 7000123456"])
     [message, bad] = Answer(live, "/api/messages", {"queue": "orders.dlq"}).json["messages"]
     assert (message["reason"], message["data"], bad["data"]) == ("failed", None, None)
-    assert "7000" not in json.dumps([message, bad]) + Answer(live, "/api/state").text
+    assert "7000123456" not in json.dumps([message, bad]) + Answer(live, "/api/state").text
     body = Answer(live, "/api/body", {"queue": "orders.dlq", "name": message["name"]}).json
-    assert (body["body"], body["error"]) == (letter.decode(), "card 7000")
+    assert (body["body"], body["error"]) == (letter.decode(), "card 7000123456")
 
 
 def test_a_catalog_tells_what_may_be_seen(url: str, tmp_path: Path) -> None:

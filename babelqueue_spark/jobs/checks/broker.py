@@ -37,10 +37,7 @@ def extra_of(url: str, broker: str | None = None) -> str:
 def findings(given: Mapping[str, str], probe: str | None = None) -> Iterator[Finding]:
     """Check the broker and queues of a read, without consuming or creating anything.
 
-    Args:
-        given: options of a read.
-        probe: an empty queue to publish a message to and to take it from again; None = no probe, empty = a
-            queue of its own.
+    A probe publishes a message to an empty queue, and takes it from there; '' stands for a queue of its own.
     """
     yield from explained("broker", _findings(given, probe))
 

@@ -35,14 +35,7 @@ def findings(
     broker: Mapping[str, str],
     journal: tuple[str, Mapping[str, str]] | None,
 ) -> Iterator[Finding]:
-    """Check all executors of a cluster by a job that needs no package there.
-
-    Args:
-        master: as `spark-submit` takes it.
-        needed: extras of what executors use.
-        broker: options of a read; empty = no broker.
-        journal: location and options; None = no journal.
-    """
+    """Check all executors of a cluster, as `Errand` says, by a job that needs no package there."""
     yield from explained("cluster", _findings(master, needed, broker, journal))
 
 

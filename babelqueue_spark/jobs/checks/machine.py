@@ -9,12 +9,11 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from babelqueue_spark import __version__
 from babelqueue_spark.jobs.checks.findings import Finding, explained, failed, ok, warning
-from babelqueue_spark.jobs.checks.requirements import extras, problems
 from babelqueue_spark.packages import require
 
 OLDEST_PYTHON = (3, 11)
@@ -25,6 +24,9 @@ _DELTA_WITHOUT_JARS = "4.4.1"
 _SECONDS = 60.0
 _NO_FEATURES = ("", "all", "dev", "docs", "fuzz", "testing")
 _MODULES = ("pyarrow", "numpy", "msgspec", "jiter")
+_DISTRIBUTION = "babelqueue-spark"
+_LINE = re.compile(r"""([\w.-]+)(?:\[[^]]*\])?([^;]*)(?:;.*?extra\s*==\s*['"]([\w-]+)['"].*)?""")
+"""Name, bounds, and the extra that a line belongs to."""
 
 
 def findings(needed: Iterable[str]) -> Iterator[Finding]:
@@ -119,7 +121,7 @@ def packages(needed: Iterable[str]) -> Iterator[Finding]:
     """Check what the connector always needs, pandas, and the extras that are `needed`."""
     broken = list(_broken())
     if broken:
-        yield failed("packages", f'{_listed(broken)}: pip install "babelqueue-spark"')
+        yield failed("packages", f'{", ".join(broken)}: pip install "babelqueue-spark"')
         return
     known = extras()
     if not known:
@@ -128,7 +130,7 @@ def packages(needed: Iterable[str]) -> Iterator[Finding]:
         return
     lacking = list(problems(known[""]))
     if lacking:
-        yield failed("packages", f'{_listed(lacking)}: pip install "babelqueue-spark"')
+        yield failed("packages", f'{", ".join(lacking)}: pip install "babelqueue-spark"')
     else:
         yield ok("packages", f"babelqueue-spark {__version__}, {_versions(known[''])}")
     pandas = {name: bounds for name, bounds in known["spark"].items() if name == "pandas"}
@@ -142,7 +144,7 @@ def installed_extras() -> Iterator[Finding]:
     """Name the extras whose packages are there."""
     known = extras()
     here = [extra for extra in known if extra not in _NO_FEATURES and not any(problems(known[extra]))]
-    yield ok("extras", _listed(sorted(here)) or "none")
+    yield ok("extras", ", ".join(sorted(here)) or "none")
 
 
 def _broken() -> Iterator[str]:
@@ -159,7 +161,7 @@ def _extra(extra: str, wanted: dict[str, str]) -> Finding:
     if lacking:
         where = "on driver and executors"
         return failed(
-            f"extra {extra}", f'{_listed(lacking)}: pip install "babelqueue-spark[{extra}]" {where}'
+            f"extra {extra}", f'{", ".join(lacking)}: pip install "babelqueue-spark[{extra}]" {where}'
         )
     return ok(f"extra {extra}", _versions(wanted))
 
@@ -175,9 +177,48 @@ def _version(package: str) -> str:
         return ""
 
 
-def _listed(texts: list[str]) -> str:
-    return ", ".join(texts)
-
-
 def _dotted(numbers: Iterable[object]) -> str:
     return ".".join(map(str, numbers))
+
+
+def extras() -> dict[str, dict[str, str]]:
+    """Extra → package → its bounds, such as `>=2.2,<3`; the empty extra is what is always required.
+
+    Nothing where the package is without its metadata, as a folder on the path is.
+    """
+    try:
+        lines = requires(_DISTRIBUTION) or ()
+    except PackageNotFoundError:
+        return {}
+    found: dict[str, dict[str, str]] = {"": {}}
+    for line in lines:
+        if match := _LINE.fullmatch(line):
+            name, bounds, extra = match.groups()
+            found.setdefault(extra or "", {})[name] = bounds.strip()
+    return found
+
+
+def problems(packages: dict[str, str]) -> Iterator[str]:
+    """Yield what is missing, too old or too new of packages → bounds."""
+    for name, bounds in packages.items():
+        installed = _version(name)
+        if not installed:
+            yield f"{name} is missing"
+        elif not all(_meets(installed, bound.strip()) for bound in bounds.split(",") if bound.strip()):
+            yield f"{name} is {installed}, not {bounds}"
+
+
+def _meets(installed: str, bound: str) -> bool:
+    """Return whether a version meets a bound of one of the kinds that this project has."""
+    numbers, limit = _numbers(installed), _numbers(bound)
+    if bound.startswith(">="):
+        return numbers >= limit
+    if bound.startswith("<"):
+        return numbers < limit
+    return numbers[: len(limit)] == limit
+
+
+def _numbers(text: str) -> list[int]:
+    """`>=2.0.30` → 2, 0, 30; without what marks a pre-release."""
+    release = re.search(r"\d+(\.\d+)*", text)
+    return [int(number) for number in release[0].split(".")] if release else []

@@ -16,11 +16,6 @@ from babelqueue_spark.worker.chosen import drop_chosen, redrive_chosen
 class Actions:
     """The requests of the page; each has a connection of its own.
 
-    Args:
-        given: options of the connector's reads, by name.
-        options: the same, parsed.
-        watch: knows which queues may be touched.
-
     Attributes:
         busy: held while messages are moved, so that no two of these requests claim from each other.
     """
@@ -37,13 +32,12 @@ class Actions:
             self._watch.keep(queue, found)
             return {
                 "queue": queue,
-                "messages": [each.as_dict() for each in found],
+                "messages": found,
                 "reasons": by_reason(found),
                 "most": MOST,
             }
 
     def body(self, queue: str, name: str) -> dict[str, Any]:
-        """Return one message as it is."""
         self._check(queue, self._watch.names)
         with self._options.binding() as binding:
             found = whole(binding, queue, self._options, name)

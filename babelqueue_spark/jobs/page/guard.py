@@ -53,11 +53,7 @@ class Guard:
 
 
 class Strangers:
-    """Connections that have not shown the token yet: where they are too many, the oldest is cut.
-
-    Args:
-        most: of them.
-    """
+    """Connections that have not shown the token yet: where they are too many, the oldest is cut."""
 
     def __init__(self, most: int) -> None:
         self._most = most

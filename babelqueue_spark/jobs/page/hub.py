@@ -10,20 +10,15 @@ Poll = Callable[[], Any]
 
 
 class Hub:
-    """The state of the page: named parts, each of which one thread replaces."""
+    """The state of the page: named parts, each of which one thread replaces, until it is `closed`."""
 
     def __init__(self) -> None:
         self._news = threading.Condition()
         self._parts: dict[str, Any] = {}
         self._versions: dict[str, int] = {}
         self._version = 0
-        self._closed = False
+        self.closed = False
         self._threads: list[threading.Thread] = []
-
-    @property
-    def closed(self) -> bool:
-        """Return whether nothing more will come."""
-        return self._closed
 
     def put(self, part: str, value: Any) -> None:
         """Replace a part, and wake all who wait; one that is equal is no news."""
@@ -40,7 +35,7 @@ class Hub:
         There are none where the time in seconds is over.
         """
         with self._news:
-            self._news.wait_for(lambda: self._closed or self._version != version, timeout)
+            self._news.wait_for(lambda: self.closed or self._version != version, timeout)
             newer = (part for part, its in self._versions.items() if its > version)
             return self._version, {part: self._parts[part] for part in newer}
 
@@ -51,7 +46,7 @@ class Hub:
         thread.start()
 
     def _watch(self, part: str, poll: Poll, every: float) -> None:
-        while not self._closed:
+        while not self.closed:
             try:
                 value = poll()
             except Exception as error:  # noqa: BLE001 (the next poll may succeed, and the page must say so)
@@ -59,12 +54,12 @@ class Hub:
                 value = {**(self._parts.get(part) or {}), "error": said}
             self.put(part, value)
             with self._news:
-                self._news.wait_for(lambda: self._closed, every)
+                self._news.wait_for(lambda: self.closed, every)
 
     def close(self, patience: float = 2.0) -> None:
         """Wake all who wait, and end the polls; one that hangs ends with the process."""
         with self._news:
-            self._closed = True
+            self.closed = True
             self._news.notify_all()
         for thread in self._threads:
             thread.join(patience)

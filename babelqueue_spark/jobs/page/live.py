@@ -33,11 +33,6 @@ class Live:
         journals: locations of journals.
         every: seconds between two polls.
         port: of 127.0.0.1; 0 takes a free one.
-
-    Raises:
-        OptionError: an option is wrong.
-        MissingPackageError: `metrics` needs the extra `metrics`.
-        OSError: the port is taken.
     """
 
     def __init__(
@@ -71,7 +66,6 @@ class Live:
 
     @property
     def url(self) -> str:
-        """The address of the page, with its token."""
         return self._server.url
 
     def run(self) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
-
-import pyarrow as pa
 
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.connector.options import Options
 from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows
+from babelqueue_spark.jobs.command import browse
 from babelqueue_spark.schemas.masking import Mask
 from babelqueue_spark.worker.chosen import names_of
 
@@ -24,39 +21,12 @@ _MOST_DATA = 2_000
 _MOST_BODY = 200_000
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A message without its body. Texts of senders are cut.
+def first_messages(binding: BaseBinding, queue: str, options: Options) -> list[dict[str, Any]]:
+    """Return the first messages of a queue, at most `MOST`, in its order, as JSON objects without bodies.
 
-    Attributes:
-        name: by which it can be chosen, see `names_of`.
-        urn, id, trace_id, attempts, original_queue, exception: of its envelope and its dead-letter block.
-        reason: why it is a dead letter, or else why it is refused.
-        created_at, failed_at: ISO 8601.
-        bytes: of its body.
-        data: with `***` for what a catalog marks; None where there is no catalog.
+    `name` is what a message can be chosen by. `reason` says why it is a dead letter, or why it is refused.
+    `data` has `***` for what the catalog marks; it is None where there is no catalog. Senders' texts are cut.
     """
-
-    name: str
-    urn: str | None
-    id: str | None
-    trace_id: str | None
-    attempts: int | None
-    reason: str | None
-    exception: str | None
-    original_queue: str | None
-    created_at: str | None
-    failed_at: str | None
-    bytes: int
-    data: str | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the message as a JSON object."""
-        return asdict(self)
-
-
-def first_messages(binding: BaseBinding, queue: str, options: Options) -> list[Shown]:
-    """Return the first messages of a queue, at most `MOST`, in its order."""
     mask = None if options.catalog is None else Mask(options.catalog)
     return [_shown(name, row, mask) for name, row in _first_rows(binding, queue, options)]
 
@@ -75,52 +45,35 @@ def whole(binding: BaseBinding, queue: str, options: Options, name: str) -> dict
     return None
 
 
-def by_reason(messages: list[Shown], most: int = MOST) -> dict[str, int]:
+def by_reason(messages: list[dict[str, Any]], most: int = MOST) -> dict[str, int]:
     """Reason → messages, most first; those of more than the `most` frequent ones as `(others)`."""
-    found = dict(Counter(each.reason or "(none)" for each in messages).most_common(most))
+    found = dict(Counter(each["reason"] or "(none)" for each in messages).most_common(most))
     others = len(messages) - sum(found.values())
     return {**found, "(others)": others} if others else found
 
 
-@contextmanager
-def browsing(binding: BaseBinding, queue: str) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Browse a queue; what that holds is released at the end, not when somebody collects the iterator."""
-    batches = binding.browse(queue)
-    try:
-        yield batches
-    finally:
-        if isinstance(batches, Generator):
-            batches.close()
-
-
 def _first_rows(binding: BaseBinding, queue: str, options: Options) -> Iterator[tuple[str, dict[str, Any]]]:
-    left = MOST
-    with browsing(binding, queue) as batches:
-        for batch in batches:
-            part = batch.slice(0, left)
-            rows = to_rows(part, queue, binding, SCHEMA, options.allow_empty_list_data)
-            yield from zip(names_of(part), rows.to_pylist(), strict=True)
-            left -= part.num_rows
-            if not left:
-                return
+    for batch in browse(binding, queue, MOST):
+        rows = to_rows(batch, queue, binding, SCHEMA, options.allow_empty_list_data)
+        yield from zip(names_of(batch), rows.to_pylist(), strict=True)
 
 
-def _shown(name: str, row: dict[str, Any], mask: Mask | None) -> Shown:
+def _shown(name: str, row: dict[str, Any], mask: Mask | None) -> dict[str, Any]:
     meta, block = row["meta"] or {}, row["dead_letter"] or {}
-    return Shown(
-        name=name,
-        urn=_cut(row["job"]),
-        id=_cut(meta.get("id")),
-        trace_id=_cut(row["trace_id"]),
-        attempts=row["attempts"],
-        reason=_cut(block.get("reason") or row["error"]),
-        exception=_cut(block.get("exception")),
-        original_queue=_cut(block.get("original_queue")),
-        created_at=_text(meta.get("created_at")),
-        failed_at=_text(block.get("failed_at")),
-        bytes=len(row["body"]),
-        data=None if mask is None else (mask.row(row)["data"] or "")[:_MOST_DATA],
-    )
+    return {
+        "name": name,
+        "job": _cut(row["job"]),
+        "id": _cut(meta.get("id")),
+        "trace_id": _cut(row["trace_id"]),
+        "attempts": row["attempts"],
+        "reason": _cut(block.get("reason") or row["error"]),
+        "exception": _cut(block.get("exception")),
+        "original_queue": _cut(block.get("original_queue")),
+        "created_at": _text(meta.get("created_at")),
+        "failed_at": _text(block.get("failed_at")),
+        "bytes": len(row["body"]),
+        "data": None if mask is None else (mask.row(row)["data"] or "")[:_MOST_DATA],
+    }
 
 
 def _cut(text: str | None) -> str | None:

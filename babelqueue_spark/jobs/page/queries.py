@@ -67,7 +67,6 @@ class _Query:
         self._sums = now
 
     def as_dict(self, name: str) -> dict[str, Any]:
-        """Return the query as a JSON object."""
         values, rate = self._seconds.values, self._messages.rate
         return {
             "name": name,
@@ -82,11 +81,7 @@ class _Query:
 
 
 class MetricsWatch:
-    """The queries of one process, as its endpoint of Prometheus metrics tells.
-
-    Args:
-        url: of the endpoint.
-    """
+    """The queries of one process, as its endpoint of Prometheus metrics tells."""
 
     def __init__(self, url: str) -> None:
         with brought_by("metrics", "--metrics", "prometheus_client"):
@@ -124,12 +119,7 @@ class MetricsWatch:
 
 
 class JournalWatch:
-    """The query of one journal.
-
-    Args:
-        location: of the journal.
-        config: of its object store, if it is one.
-    """
+    """The query of one journal."""
 
     def __init__(self, location: str, config: Mapping[str, str]) -> None:
         self._location, self._config = location, config

@@ -9,7 +9,7 @@ from typing import Any
 from babelqueue_spark.bindings import BaseBinding, Binding
 from babelqueue_spark.connector.options import Options
 from babelqueue_spark.errors import BabelQueueError, BrokerUnreachableError
-from babelqueue_spark.jobs.page.messages import Shown, by_reason, first_messages
+from babelqueue_spark.jobs.page.messages import by_reason, first_messages
 from babelqueue_spark.jobs.page.series import Series
 
 _MOST_REASONS = 20
@@ -22,9 +22,11 @@ class Watched:
         self.name = name
         self._backlog = Series()
         self._oldest: float | None = None
-        self._reasons: dict[str, int] | None = None
+        self.reasons: dict[str, int] | None = None
+        """Reason → messages, as they were read last; None where they were not."""
         self._reasons_of = 0
-        self._error: str | None = None
+        self.error: str | None = None
+        """Why it could not be polled."""
 
     def poll(self, binding: BaseBinding, options: Options, *, reasons: bool) -> None:
         """Ask for the count and the oldest message; browse for `reasons`, where that is free."""
@@ -33,27 +35,17 @@ class Watched:
         since = binding.oldest(self.name) if backlog else None
         self._oldest = None if since is None else max(0.0, binding.now() - since)
         if not backlog:
-            self._reasons, self._reasons_of = {}, 0
+            self.reasons, self._reasons_of = {}, 0
         elif reasons and backlog != self._reasons_of and binding.capabilities.browse == "exact":
             self.keep(first_messages(binding, self.name, options))
             self._reasons_of = backlog
-        self._error = None
+        self.error = None
 
-    def keep(self, messages: list[Shown]) -> None:
+    def keep(self, messages: list[dict[str, Any]]) -> None:
         """Remember the reasons of messages that were read."""
-        self._reasons = by_reason(messages, _MOST_REASONS)
-
-    @property
-    def reasons(self) -> dict[str, int] | None:
-        """Reason → messages, as they were read last; None where they were not."""
-        return self._reasons
-
-    def failed(self, error: str) -> None:
-        """Remember why it could not be polled."""
-        self._error = error
+        self.reasons = by_reason(messages, _MOST_REASONS)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the queue as a JSON object."""
         values = self._backlog.values
         return {
             "name": self.name,
@@ -61,17 +53,12 @@ class Watched:
             "points": values,
             "rate": self._backlog.rate,
             "oldest": self._oldest,
-            "error": self._error,
+            "error": self.error,
         }
 
 
 class BrokerWatch:
-    """The queues of one broker, each with its dead-letter queue.
-
-    Args:
-        options: of the connector's reads, with the queues.
-        dead_letters: queue → the queue of its dead letters.
-    """
+    """The queues of one broker, each with its dead-letter queue: `dead_letters` maps one to the other."""
 
     def __init__(self, options: Options, dead_letters: Mapping[str, str]) -> None:
         self._options = options
@@ -96,7 +83,7 @@ class BrokerWatch:
         """The queues whose messages may be redriven and dropped."""
         return set(self._letters)
 
-    def keep(self, queue: str, messages: list[Shown]) -> None:
+    def keep(self, queue: str, messages: list[dict[str, Any]]) -> None:
         """Remember the reasons of dead letters that somebody has read."""
         if queue in self._letters:
             self._letters[queue].keep(messages)
@@ -117,7 +104,7 @@ class BrokerWatch:
                 break
             except BabelQueueError as failure:
                 self._is_broken = True
-                each.failed(str(failure))
+                each.error = str(failure)
         return {"error": error, **self._as_dict()}
 
     def reasons(self) -> dict[str, dict[str, int] | None]:

@@ -13,11 +13,14 @@ of requests, so that they are in no log of URLs.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import sys
 from collections.abc import Callable, Mapping
 from email.message import Message
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,8 +29,9 @@ from babelqueue_spark.errors import BabelQueueError, OptionError
 from babelqueue_spark.jobs.page.actions import Actions
 from babelqueue_spark.jobs.page.guard import Guard, Refused, Strangers
 from babelqueue_spark.jobs.page.hub import Hub
-from babelqueue_spark.jobs.page.page import load_page
 
+_FOLDER = Path(__file__).parent / "browser"
+_SCRIPTS = ("dom.js", "queues.js", "queries.js", "messages.js", "main.js")
 _MOST_BYTES = 1 << 20
 _HEARTBEAT = 5.0
 _MOST_STRANGERS = 32
@@ -57,20 +61,7 @@ Act = Callable[[bytes], dict[str, Any]]
 
 
 class LiveServer(ThreadingHTTPServer):
-    """Serves the page on 127.0.0.1.
-
-    Args:
-        port: 0 takes a free one.
-        hub: has the state.
-        actions: does what the page asks for.
-
-    Attributes:
-        guard: has the token.
-        strangers: connections, each with its thread, that may be anybody's.
-
-    Raises:
-        OSError: the port is taken.
-    """
+    """Serves the page on a port of 127.0.0.1; 0 takes a free one, and one that is taken is an `OSError`."""
 
     def __init__(self, port: int, hub: Hub, actions: Actions) -> None:
         self.guard, self.hub, self.page = Guard(), hub, load_page()
@@ -89,12 +80,10 @@ class LiveServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/#token={self.guard.token}"
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a connection in a thread of its own."""
         self.strangers.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """End a connection."""
         self.strangers.remove(request)
         super().shutdown_request(request)
 
@@ -151,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_json(*_result(act, body))
 
     def _send_page(self) -> None:
-        self._send(HTTPStatus.OK, self.server.page.content, self.server.page.headers)
+        self._send(HTTPStatus.OK, *self.server.page)
 
     def _send_json(self, status: HTTPStatus, value: Any) -> None:
         self._send(status, msgspec.json.encode(value), {"Content-Type": "application/json"})
@@ -187,3 +176,23 @@ def _result(act: Act, body: bytes) -> tuple[HTTPStatus, dict[str, Any]]:
 
 def _decode(body: bytes, kind: type[_Request]) -> _Request:
     return msgspec.json.decode(body, type=kind)
+
+
+def load_page() -> tuple[bytes, dict[str, str]]:
+    """Return the page with its style and script, and headers that let no other run, and nothing be loaded."""
+    style = _text("page.css")
+    script = "\n".join(map(_text, _SCRIPTS))
+    content = _text("page.html").replace("/* style */", style).replace("/* script */", script)
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return content.encode(), {"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": policy}
+
+
+def _text(name: str) -> str:
+    return (_FOLDER / name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -61,12 +61,12 @@ function showRows() {
 }
 
 function messageRow(message) {
-  const title = message.urn || "(no URN)";
+  const title = message.job || "(no URN)";
   const when = message.failed_at || message.created_at;
   const rest = [message.id, counted(message.attempts || 0, "attempt"), message.original_queue && `from ${message.original_queue}`];
   const open = el("button", { type: "button", className: "open", onclick: () => openMessage(message) },
     el("span", { className: "reason", textContent: message.reason || "" }),
-    el("span", { className: "urn", textContent: title }),
+    el("span", { className: "job", textContent: title }),
     el("span", { className: "when", textContent: when ? moment(when) : "" }),
     el("span", { className: "rest", textContent: rest.filter(Boolean).join(" · ") }));
   if (!mayMove()) return el("li", { className: "bare" }, open);
@@ -99,7 +99,7 @@ const chosenNames = () => [...opened.chosen].map((place) => opened.messages[plac
 function openMessage(message) {
   const queue = opened.queue;
   const hidden = `Hidden (${bytes(message.bytes)}). With the option catalog, all but sensitive fields is shown here.`;
-  $("message-title").textContent = message.urn || "(no URN)";
+  $("message-title").textContent = message.job || "(no URN)";
   showFields([
     ["reason", message.reason], ["exception", message.exception], ["id", message.id], ["trace", message.trace_id],
     ["attempts", message.attempts], ["from", message.original_queue],
