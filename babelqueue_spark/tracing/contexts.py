@@ -33,13 +33,7 @@ def span_id_of(trace_id: str) -> int:
 
 
 def sent(parent: str, queue: str, message_id: str) -> str:
-    """Return the `traceparent` of a message that goes to a queue: the same each time that it is published.
-
-    Args:
-        parent: the `traceparent` of what it follows from.
-        queue: where it goes.
-        message_id: its `meta.id`.
-    """
+    """Return the `traceparent` of a message below its `parent`: the same each time that it is published."""
     version, trace_id, _, flags = parent.split("-")
     span_id = _digest(f"babelqueue-send:{queue}:{message_id}", 8)
     return f"{version}-{trace_id}-{span_id:016x}-{flags}"

@@ -14,14 +14,7 @@ from babelqueue_spark.tracing.contexts import TRACEPARENT, derived, sent
 
 
 class Send(TypedDict):
-    """The span that sends one message, before it is made; of JSON's types.
-
-    Attributes:
-        queue: where the message goes.
-        id: its `meta.id`.
-        traceparent: of the span.
-        parent: the `traceparent` of the span's parent.
-    """
+    """The span that sends one message, and its parent's `traceparent`, before it is made; of JSON's types."""
 
     queue: str
     id: str

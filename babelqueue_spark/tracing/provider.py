@@ -24,11 +24,7 @@ _lock = threading.Lock()
 
 
 class GivenIds(IdGenerator):
-    """The ids of a provider, but a span that a message already names gets that id.
-
-    Args:
-        ids: gives all other ids.
-    """
+    """The ids of a provider, but a span that a message already names gets that id."""
 
     def __init__(self, ids: IdGenerator) -> None:
         self._ids = ids

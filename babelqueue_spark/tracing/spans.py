@@ -78,18 +78,11 @@ class Batch(Call):
                 self._links += 1
 
     def count(self, messages: int) -> None:
-        """Say how many messages the batch had."""
         self._span.set_attribute("messaging.batch.message_count", messages)
 
 
 class Spans:
-    """Starts the spans of this process about messages of one broker. A context manager, which exports them.
-
-    Args:
-        provider: gives the tracer.
-        ids: gives the ids of its spans.
-        broker: the binding's name.
-    """
+    """Starts the spans of this process about messages of a broker. A context manager, which exports them."""
 
     def __init__(self, provider: TracerProvider, ids: GivenIds, broker: str) -> None:
         self._provider = provider
@@ -131,13 +124,7 @@ class Spans:
 
     @contextmanager
     def process(self, message: Received, batch: str | None, subscriber: str | None = None) -> Iterator[Call]:
-        """Open the span of a handler that gets one message, below the span that sent the message.
-
-        Args:
-            message: what it gets.
-            batch: the `traceparent` of the batch, to which the span links.
-            subscriber: which one gets it; None = the handler.
-        """
+        """Open the span of a handler or subscriber below that of its sender; it links to a batch."""
         attributes = {
             **self._operation("process"),
             "messaging.destination.name": message.queue,
