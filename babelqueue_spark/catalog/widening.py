@@ -29,14 +29,14 @@ def _struct(old: StructType, new: StructType, table: str, path: tuple[str, ...])
     names = {field.name.lower(): field for field in new}
     fields = []
     for field in old:
-        its = names.pop(field.name.lower(), None)
-        if its is not None and its.name != field.name:
+        now = names.pop(field.name.lower(), None)
+        if now is not None and now.name != field.name:
             raise CatalogError(
-                f"{table} has a column {'.'.join((*path, field.name))}, but its schema says {its.name} now, "
+                f"{table} has a column {'.'.join((*path, field.name))}, but its schema says {now.name} now, "
                 "which is the same name to Spark: write to another place"
             )
         kind = (
-            field.dataType if its is None else _type(field.dataType, its.dataType, table, (*path, field.name))
+            field.dataType if now is None else _type(field.dataType, now.dataType, table, (*path, field.name))
         )
         fields.append(StructField(field.name, kind))
     return StructType([*fields, *(StructField(field.name, field.dataType) for field in names.values())])

@@ -21,9 +21,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BooleanType
 
@@ -31,6 +30,7 @@ from babelqueue_spark.bindings import binding_class
 from babelqueue_spark.connector.options import Options, read_options, write_options
 from babelqueue_spark.connector.rows.dead_letters import is_dead_letter_queue
 from babelqueue_spark.connector.rows.reading import SCHEMA
+from babelqueue_spark.functions import ColumnFunction, udf
 from babelqueue_spark.jobs.arguments import Arguments, place
 from babelqueue_spark.jobs.command import bar, job, new_console, observed, session, waiting
 
@@ -117,23 +117,19 @@ def carried_columns(frame: DataFrame, queue: str | None, source: Options, sink: 
     )
 
 
-def _are_dead_letters(source: Options) -> Callable[..., Column]:
-    """Make the function that tells whether messages were read from their dead-letter queue."""
+def _are_dead_letters(source: Options) -> ColumnFunction:
+    """Return the function that tells whether messages were read from their dead-letter queue."""
 
     def were(queues: pa.Array, originals: pa.Array) -> pa.Array:
         kind = binding_class(source.broker)
         pairs = zip(queues.to_pylist(), originals.to_pylist(), strict=True)
-        return pa.array(
-            [
-                original is not None and is_dead_letter_queue(queue, original, source, kind)
-                for queue, original in pairs
-            ],
-            pa.bool_(),
-        )
+        found = [
+            original is not None and is_dead_letter_queue(queue, original, source, kind)
+            for queue, original in pairs
+        ]
+        return pa.array(found, pa.bool_())
 
-    make: Any = arrow_udf  # its annotations know atomic types only
-    found: Callable[..., Column] = make(were, BooleanType())
-    return found
+    return udf("are_dead_letters", were, BooleanType())
 
 
 def follow(query: StreamingQuery, progress: Callable[[int], object]) -> int:

@@ -192,10 +192,10 @@ def unknown_members(schema: Mapping[str, Any], value: Any, path: str = "") -> It
     if isinstance(value, dict) and isinstance(properties, Mapping):
         described = isinstance(schema.get("additionalProperties"), Mapping)
         for name, item in value.items():
-            its = properties.get(name)
+            described_by = properties.get(name)
             member = f"{path}.{name}" if path else name
-            if isinstance(its, Mapping):
-                yield from unknown_members(its, item, member)
+            if isinstance(described_by, Mapping):
+                yield from unknown_members(described_by, item, member)
             elif name not in properties and not described:
                 yield member
     items = schema.get("items")
@@ -231,8 +231,8 @@ def _changes(old: str, new: str) -> dict[str, list[str]]:
     if isinstance(before, Registry) and isinstance(now, Registry):
         found = {}
         for urn in before.urns:
-            its = now.schema(urn)
-            found[urn] = ["schema removed"] if its is None else breaks(before.schema(urn) or {}, its)
+            after = now.schema(urn)
+            found[urn] = ["schema removed"] if after is None else breaks(before.schema(urn) or {}, after)
         return found
     if isinstance(before, Registry) or isinstance(now, Registry):
         raise JobError("one is a registry and one a schema: give two of a kind")

@@ -58,11 +58,6 @@ def given_options(given: argparse.Namespace) -> dict[str, str]:
     return {"url": given.url, **queue, **dict(given.option)}
 
 
-def of_both(options: Mapping[str, str]) -> dict[str, str]:
-    """Return those options that reads and writes share: the broker's."""
-    return {name: value for name, value in options.items() if name == "broker" or "." in name}
-
-
 def waiting(options: Options) -> int:
     """Messages in all the queues of a read."""
     with options.binding() as binding:

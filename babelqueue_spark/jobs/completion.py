@@ -37,9 +37,9 @@ def all_jobs() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     jobs = parser.add_subparsers(dest="job")
     for name in JOBS:
-        its = import_module(f"babelqueue_spark.jobs.{name.replace('-', '_')}").main.command_line()
-        about = (its.description or "").partition("\n")[0]
-        for action in jobs.add_parser(name, parents=[its], add_help=False, help=about)._actions:
+        options = import_module(f"babelqueue_spark.jobs.{name.replace('-', '_')}").main.command_line()
+        about = (options.description or "").partition("\n")[0]
+        for action in jobs.add_parser(name, parents=[options], add_help=False, help=about)._actions:
             if action.metavar in _FILES:
                 action.complete = _FILES[action.metavar]  # type: ignore[attr-defined]
     return parser

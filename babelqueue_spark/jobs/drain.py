@@ -37,7 +37,7 @@ from babelqueue_spark.catalog.tables import Batches
 from babelqueue_spark.catalog.targets import Files, Tables, columns_of
 from babelqueue_spark.connector.options import read_options, write_options
 from babelqueue_spark.jobs.arguments import Arguments, pair, place
-from babelqueue_spark.jobs.command import bar, job, new_console, observed, of_both, session, show, waiting
+from babelqueue_spark.jobs.command import bar, job, new_console, observed, session, show, waiting
 
 
 @dataclass
@@ -69,7 +69,8 @@ class Drain:
         self._state = (given.state or f"{output}/_state").rstrip("/")
         self._schemas = dict(given.schema)
         self._read = dict(given.option)
-        self.write = {"url": given.url, "deadLetterStyle": given.dead_letter_style, **of_both(self._read)}
+        self.write = {"url": given.url, "deadLetterStyle": given.dead_letter_style}
+        self.write |= {name: value for name, value in given.option if name == "broker" or "." in name}
         if given.dead_letter_queue:
             self.write["deadLetterQueue"] = given.dead_letter_queue
 
@@ -128,9 +129,9 @@ class Drain:
     def _write_batch(self, batch: DataFrame, part: str, summary: Summary) -> int:
         counts = batch.groupBy("job", "error").count().collect()
         for urn in sorted({row.job for row in counts if row.error is None}):
-            its = batch.where(F.col("error").isNull() & (F.col("job") == urn))
+            messages = batch.where(F.col("error").isNull() & (F.col("job") == urn))
             name = self._target.name(urn)
-            columns = self._columns(its, urn)
+            columns = self._columns(messages, urn)
             self._target.write(columns, name, part)
         if any(row.error is not None for row in counts):
             self._dead_letter(batch.where(F.col("error").isNotNull()))

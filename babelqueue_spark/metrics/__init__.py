@@ -9,7 +9,7 @@ from babelqueue_spark.metrics.batch_log import log_batches
 from babelqueue_spark.packages import brought_by
 
 if TYPE_CHECKING:
-    from babelqueue_spark.metrics.observing import Observer, WorkerMetrics, observe
+    from babelqueue_spark.metrics.observer import Observer, WorkerMetrics, observe
 
 __all__ = ["Observer", "WorkerMetrics", "log_batches", "observe"]
 
@@ -18,4 +18,4 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with brought_by("metrics", name, "prometheus_client"):
-        return getattr(import_module(f"{__name__}.observing"), name)
+        return getattr(import_module(f"{__name__}.observer"), name)

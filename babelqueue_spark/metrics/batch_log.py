@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from babelqueue_spark.metrics.listening import Listener, QueryObserver
+from babelqueue_spark.metrics.listener import Listener, QueryObserver
 from babelqueue_spark.metrics.progress import TOTAL_PHASE, Batch
 
 logger = logging.getLogger("babelqueue_spark.batches")

@@ -122,14 +122,14 @@ def replaced(
     """
     found = []
     for urn, text in zip(job.to_pylist(), data.to_pylist(), strict=True):
-        its = fields.get(urn)
-        found.append(_of_row(its, text, replace) if its and text is not None else text)
+        marked = fields.get(urn)
+        found.append(_of_row(marked, text, replace) if marked and text is not None else text)
     return pa.array(found, pa.string())
 
 
-def _of_row(its: SensitiveFields, text: str, replace: Replace) -> str | None:
+def _of_row(fields: SensitiveFields, text: str, replace: Replace) -> str | None:
     try:
-        return its.replaced(without_surrogate_escapes(text), replace)
+        return fields.replaced(without_surrogate_escapes(text), replace)
     except (ValueError, RecursionError):
         return None
 

@@ -158,11 +158,11 @@ def _object(schema: Schema) -> Check:
             if key not in value:
                 return ["missing_required", key]
         for key, item in value.items():
-            kind, its = checks.get(key, unnamed)
+            kind, check_item = checks.get(key, unnamed)
             if type(item) is kind:
                 continue
-            if its is not None:
-                found = its(item)
+            if check_item is not None:
+                found = check_item(item)
                 if found is not None:
                     found.append(key)
                     return found
@@ -183,14 +183,14 @@ def _valid_kind(schema: Schema) -> type | None:
 
 def _array(schema: Schema) -> Check:
     items = schema.get("items")
-    its = _check(items) if isinstance(items, Mapping) else None
+    check_item = _check(items) if isinstance(items, Mapping) else None
 
     def check(value: Any) -> Violation | None:
         if type(value) is not list:
             return ["not_an_array"]
-        if its is not None:
+        if check_item is not None:
             for position, item in enumerate(value):
-                found = its(item)
+                found = check_item(item)
                 if found is not None:
                     found.append(position)
                     return found

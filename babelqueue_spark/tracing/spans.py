@@ -22,8 +22,8 @@ from opentelemetry.trace import (
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from babelqueue_spark.tracing.contexts import TRACEPARENT, derived
-from babelqueue_spark.tracing.outgoing import Send
 from babelqueue_spark.tracing.provider import GivenIds
+from babelqueue_spark.tracing.sends import Send
 
 logger = logging.getLogger(__name__)
 

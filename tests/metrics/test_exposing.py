@@ -14,11 +14,11 @@ from prometheus_client import CollectorRegistry
 
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.metrics import families
-from babelqueue_spark.metrics.exposing import exposed
-from babelqueue_spark.metrics.observing import Observer
-from babelqueue_spark.metrics.polling import watches
-from babelqueue_spark.metrics.recording import Recorder
+from babelqueue_spark.metrics.exposure import exposed
+from babelqueue_spark.metrics.observer import Observer
+from babelqueue_spark.metrics.recorder import Recorder
 from babelqueue_spark.metrics.store import MOST_VALUES, Metrics
+from babelqueue_spark.metrics.watch import watches
 from babelqueue_spark.worker import Counts
 from tests.metrics.scrapes import Scrape, scrape
 from tests.servers.pushgateway import PushgatewayServer

@@ -7,12 +7,13 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from babelqueue_spark import __version__
 from babelqueue_spark.jobs.checks import remote, storage
-from babelqueue_spark.jobs.checks.findings import Finding, explained, failed, ok, on, warning
+from babelqueue_spark.jobs.checks.findings import Finding, explained, failed, ok, warning
 
 _CONNECT_SECONDS = 5.0
 _EXECUTORS_SECONDS = 60.0
@@ -70,7 +71,7 @@ def _findings(
         if len(reports) < executors:
             yield warning("cluster", f"{executors} executors were there: {executors - len(reports)} ended")
         for where, found in sorted(reports):
-            yield from on(where, (Finding(*each) for each in found))
+            yield from (replace(Finding(*each), where=where) for each in found)
 
 
 def _listens(master: str) -> bool:

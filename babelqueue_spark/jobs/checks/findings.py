@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from babelqueue_spark.errors import BabelQueueError, without_hidden
@@ -58,11 +58,6 @@ def explained(check: str, findings: Iterable[Finding]) -> Iterator[Finding]:
         yield from findings
     except Exception as error:  # noqa: BLE001 (a broken installation may raise anything)
         yield failed(check, reason_of(error))
-
-
-def on(where: str, findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Return the findings, as those of an executor."""
-    return (replace(each, where=where) for each in findings)
 
 
 def reason_of(error: Exception) -> str:

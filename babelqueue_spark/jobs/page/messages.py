@@ -33,8 +33,8 @@ def first_messages(binding: BaseBinding, queue: str, options: Options) -> list[d
 
 def whole(binding: BaseBinding, queue: str, options: Options, name: str) -> dict[str, Any] | None:
     """Return a message as it is: `body`, `headers` and `error` as text; None where it has gone."""
-    for its, row in _first_rows(binding, queue, options):
-        if its == name:
+    for each, row in _first_rows(binding, queue, options):
+        if each == name:
             text = row["body"].decode("utf-8", "backslashreplace")
             return {
                 "body": text[:_MOST_BODY],

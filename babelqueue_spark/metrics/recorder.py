@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from babelqueue_spark.metrics import families
-from babelqueue_spark.metrics.listening import QueryObserver
+from babelqueue_spark.metrics.listener import QueryObserver
 from babelqueue_spark.metrics.progress import TOTAL_PHASE, Batch
 from babelqueue_spark.metrics.store import Metrics
 from babelqueue_spark.worker.counts import PUBLISHED, Counts

@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 
 from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.metrics.batch_log import BatchLog
-from babelqueue_spark.metrics.exposing import Exposure, exposed
-from babelqueue_spark.metrics.listening import Listener
-from babelqueue_spark.metrics.polling import Watch, watches
-from babelqueue_spark.metrics.recording import Recorder
+from babelqueue_spark.metrics.exposure import Exposure, exposed
+from babelqueue_spark.metrics.listener import Listener
+from babelqueue_spark.metrics.recorder import Recorder
 from babelqueue_spark.metrics.store import Metrics
+from babelqueue_spark.metrics.watch import Watch, watches
 from babelqueue_spark.worker.counts import Counts
 from babelqueue_spark.worker.observers import observed
 

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from prometheus_client import CollectorRegistry, push_to_gateway, start_http_server, write_to_textfile
@@ -19,18 +19,6 @@ from babelqueue_spark.secrets import resolve
 _LOOPBACK = "127.0.0.1"
 _PORT = re.compile(r"(?:(?P<host>[\w.-]+|\[[\da-fA-F:]+\]):)?(?P<port>\d{1,5})")
 _PUSH_SECONDS = 10.0
-
-
-class Exposure(Protocol):
-    """A place for metrics, at an address without a secret."""
-
-    address: str
-
-    def write(self) -> None:
-        """Bring the metrics there as they are now; `OSError` or `HTTPException` where that fails."""
-
-    def close(self) -> None:
-        """Close what is open; what was written stays."""
 
 
 class Port:
@@ -95,6 +83,10 @@ class TextFile:
 
     def close(self) -> None:
         """Nothing: the file stays."""
+
+
+Exposure = Port | PushGateway | TextFile
+"""A place for metrics, at an address without a secret; `write` raises `OSError` or `HTTPException`."""
 
 
 def exposed(to: str, job: str, registry: CollectorRegistry) -> Exposure:
