@@ -41,9 +41,9 @@ def _add_options(parser: Arguments) -> None:
 @job(_add_options)
 def main(given: argparse.Namespace) -> None:
     """Run the job."""
-    broker = given_options(given)
     queue = given.queue or f"babelqueue-bench-{uuid.uuid4().hex[:12]}"
-    if given.queue and (found := waiting(read_options({**broker, "queue": queue}))):
+    target = {**given_options(given), "queue": queue}
+    if given.queue and (found := waiting(read_options(target))):
         raise JobError(f"queue '{queue}' has {found:,} messages, which would be read: name an empty one")
     console = new_console()
     spark = session("bench")
@@ -51,10 +51,12 @@ def main(given: argparse.Namespace) -> None:
         state = given.state or stack.enter_context(tempfile.TemporaryDirectory())
         console.print(f"{given.messages:,} messages of about {given.bytes:,} bytes, queue {queue}")
         with spinner(console, "publishing"):
-            seconds = _publish(_envelopes(spark, given.messages, given.bytes), {**broker, "queue": queue})
+            messages, started = _envelopes(spark, given.messages, given.bytes), time.monotonic()
+            messages.write.format("babelqueue").options(**target).mode("append").save()
+            seconds = time.monotonic() - started
         lines = [_line("publish", given.messages, seconds)]
         with spinner(console, "reading"):
-            progress = read(spark, {**broker, "queue": queue}, state, given.messages)
+            progress = read(spark, target, state, given.messages)
     batches = [(each["numInputRows"], each["durationMs"]["triggerExecution"] / 1000) for each in progress]
     lines += [_line("read, first batch", *batches[0])] if batches else []
     if batches[1:]:
@@ -70,12 +72,6 @@ def _envelopes(spark: SparkSession, messages: int, size: int) -> DataFrame:
     note = F.lit("x" * max(0, size - _ENVELOPE_BYTES))
     data = F.to_json(F.struct(F.col("id").alias("number"), note.alias("note")))
     return spark.range(messages).select(F.lit("urn:babelqueue:bench").alias("job"), data.alias("data"))
-
-
-def _publish(messages: DataFrame, target: dict[str, str]) -> float:
-    started = time.monotonic()
-    messages.write.format("babelqueue").options(**target).mode("append").save()
-    return time.monotonic() - started
 
 
 def read(spark: SparkSession, source: dict[str, str], state: str, messages: int) -> list[Any]:

@@ -179,12 +179,8 @@ def as_html(report: Report) -> str:
         loader=PackageLoader("babelqueue_spark.jobs", "."), autoescape=True, undefined=StrictUndefined
     ).get_template("dead_letters.html")
     with matplotlib.rc_context({"svg.fonttype": "none", "text.parse_math": False}):
-        pictures = _pictures(report) if report.total else []
+        pictures = [_hours_picture(report), *map(_bars_picture, _tables(report)[:3])] if report.total else []
     return page.render(report=report, pictures=[Markup(picture) for picture in pictures])  # noqa: S704
-
-
-def _pictures(report: Report) -> list[str]:
-    return [_hours_picture(report), *map(_bars_picture, _tables(report)[:3])]
 
 
 def _hours_picture(report: Report) -> str:

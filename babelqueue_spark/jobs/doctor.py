@@ -31,7 +31,7 @@ from pathlib import Path
 from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.jobs.arguments import Arguments, Job, JobError, place
 from babelqueue_spark.jobs.checks import broker, cluster, machine, storage
-from babelqueue_spark.jobs.checks.findings import Finding
+from babelqueue_spark.jobs.checks.findings import Finding, explained
 
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}
 
@@ -82,12 +82,12 @@ def findings(given: argparse.Namespace) -> Iterator[Finding]:
     read = {"url": given.url, "queue": given.queue, **of_broker} if given.url else {}
     yield from machine.findings(needed)
     if read:
-        yield from broker.findings(read, given.probe)
+        yield from explained("broker", broker.findings(read, given.probe))
     if given.journal:
-        yield from storage.findings(given.journal, options)
+        yield from explained("journal", storage.findings(given.journal, options))
     if given.master:
         journal = (given.journal, options) if given.journal else None
-        yield from cluster.findings(given.master, needed, read, journal)
+        yield from explained("cluster", cluster.findings(given.master, needed, read, journal))
 
 
 def as_json(found: list[Finding]) -> str:

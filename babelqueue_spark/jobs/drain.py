@@ -100,7 +100,7 @@ class Drain:
 
     def _run_once(self, spark: SparkSession, summary: Summary, progress: Callable[[int], object]) -> None:
         frame = spark.readStream.format("babelqueue").options(**self._reading()).load()
-        typed = self._typed(frame)
+        typed = Batches(Catalog(self._catalog), frame, self._target) if self._catalog else None
 
         def each(batch: DataFrame, number: int) -> None:
             batch.persist()
@@ -123,15 +123,14 @@ class Drain:
         )
         query.awaitTermination()
 
-    def _typed(self, messages: DataFrame) -> Batches | None:
-        return Batches(Catalog(self._catalog), messages, self._target) if self._catalog else None
-
     def _write_batch(self, batch: DataFrame, part: str, summary: Summary) -> int:
         counts = batch.groupBy("job", "error").count().collect()
         for urn in sorted({row.job for row in counts if row.error is None}):
             messages = batch.where(F.col("error").isNull() & (F.col("job") == urn))
             name = self._target.name(urn)
-            columns = self._columns(messages, urn)
+            schema = self._schemas.get(urn)
+            data = F.from_json("data", schema) if schema else F.col("data")
+            columns = columns_of(messages, data.alias("data"), F.col("data").alias("data_json"))
             self._target.write(columns, name, part)
         if any(row.error is not None for row in counts):
             self._dead_letter(batch.where(F.col("error").isNotNull()))
@@ -141,11 +140,6 @@ class Drain:
             else:
                 summary.dead_lettered[row.error] += row["count"]
         return sum(row["count"] for row in counts)
-
-    def _columns(self, messages: DataFrame, urn: str) -> DataFrame:
-        schema = self._schemas.get(urn)
-        data = F.from_json("data", schema) if schema else F.col("data")
-        return columns_of(messages, data.alias("data"), F.col("data").alias("data_json"))
 
     def _dead_letter(self, messages: DataFrame) -> None:
         block = F.struct(F.col("error").alias("reason"), F.lit("refused by the job drain").alias("error"))

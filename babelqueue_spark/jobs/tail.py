@@ -18,9 +18,7 @@ import argparse
 import json
 import sys
 from collections import Counter, deque
-from collections.abc import Iterator
 from datetime import datetime
-from itertools import chain
 from time import sleep
 from typing import Any
 
@@ -78,19 +76,16 @@ def poll(
     """Return the rows that are new since the last poll, at most the `last` ones; and what is there now."""
     now: Seen = Counter()
     rows: deque[dict[str, Any]] = deque(maxlen=last)
-    for queue, deliveries in chain.from_iterable(_browse(binding, queue) for queue in options.queue):
-        new = []
-        for index, identity in enumerate(binding.identities(deliveries)):
-            now[queue, identity] += 1
-            if now[queue, identity] > seen[queue, identity]:
-                new.append(index)
-        taken = deliveries.take(pa.array(new, pa.int64()))
-        rows.extend(to_rows(taken, queue, binding, SCHEMA, options.allow_empty_list_data).to_pylist())
+    for queue in options.queue:
+        for deliveries in binding.browse(queue):
+            new = []
+            for index, identity in enumerate(binding.identities(deliveries)):
+                now[queue, identity] += 1
+                if now[queue, identity] > seen[queue, identity]:
+                    new.append(index)
+            taken = deliveries.take(pa.array(new, pa.int64()))
+            rows.extend(to_rows(taken, queue, binding, SCHEMA, options.allow_empty_list_data).to_pylist())
     return list(rows), now
-
-
-def _browse(binding: BaseBinding, queue: str) -> Iterator[tuple[str, pa.RecordBatch]]:
-    return ((queue, batch) for batch in binding.browse(queue))
 
 
 def line(row: dict[str, Any]) -> Text:

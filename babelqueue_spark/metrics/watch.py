@@ -60,7 +60,7 @@ class Watch:
         self._metrics.set(families.DEAD_LETTERS, dead, broker, self._dead_letters)
         if since is not None:
             self._metrics.set(families.OLDEST, max(0.0, binding.now() - since), broker, queue)
-        elif _tells_age(binding) and not waiting:
+        elif type(binding).oldest is not Binding.oldest and not waiting:  # it could tell
             self._metrics.set(families.OLDEST, 0, broker, queue)
         else:
             self._metrics.forget(families.OLDEST, broker, queue)
@@ -88,7 +88,3 @@ def _dead(binding: Binding, queue: str) -> int:
         return binding.backlog(queue)
     except QueueNotFoundError:  # it comes with the first dead letter
         return 0
-
-
-def _tells_age(binding: Binding) -> bool:
-    return type(binding).oldest is not Binding.oldest

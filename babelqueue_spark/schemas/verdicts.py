@@ -311,14 +311,14 @@ def _certain_values(schema: Schema) -> Any:
     """Return the texts, integers and null among the values; others go through the check."""
     check = _check(schema)
     allowed = [value for value in schema.get("enum", [schema.get("const")]) if check(value) is None]
-    certain = [value for value in allowed if value is None or type(value) is str or _is_int64(value)]
+    certain = [
+        value
+        for value in allowed
+        if value is None or type(value) is str or (type(value) is int and -_INT64 <= value < _INT64)
+    ]
     if not certain:
         raise _UncertainError
     return Literal[tuple(certain)]
-
-
-def _is_int64(value: Any) -> bool:
-    return type(value) is int and -_INT64 <= value < _INT64
 
 
 def _certain_object(schema: Schema) -> Any:

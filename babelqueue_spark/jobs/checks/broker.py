@@ -39,10 +39,6 @@ def findings(given: Mapping[str, str], probe: str | None = None) -> Iterator[Fin
 
     A probe publishes a message to an empty queue, and takes it from there; '' stands for a queue of its own.
     """
-    yield from explained("broker", _findings(given, probe))
-
-
-def _findings(given: Mapping[str, str], probe: str | None) -> Iterator[Finding]:
     from babelqueue_spark.connector.options import read_options
 
     options = read_options(given)

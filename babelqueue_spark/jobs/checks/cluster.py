@@ -13,7 +13,7 @@ from typing import Any
 
 from babelqueue_spark import __version__
 from babelqueue_spark.jobs.checks import remote, storage
-from babelqueue_spark.jobs.checks.findings import Finding, explained, failed, ok, warning
+from babelqueue_spark.jobs.checks.findings import Finding, failed, ok, warning
 
 _CONNECT_SECONDS = 5.0
 _EXECUTORS_SECONDS = 60.0
@@ -37,15 +37,6 @@ def findings(
     journal: tuple[str, Mapping[str, str]] | None,
 ) -> Iterator[Finding]:
     """Check all executors of a cluster, as `Errand` says, by a job that needs no package there."""
-    yield from explained("cluster", _findings(master, needed, broker, journal))
-
-
-def _findings(
-    master: str,
-    needed: Sequence[str],
-    broker: Mapping[str, str],
-    journal: tuple[str, Mapping[str, str]] | None,
-) -> Iterator[Finding]:
     if not _listens(master):
         yield failed("cluster", f"{master} cannot be reached: check host, port and that the master runs")
         return

@@ -63,7 +63,7 @@ def _findings(errand: Errand) -> Iterator[tuple[Any, ...]]:
     findings = list(explained("packages", machine.packages(errand.needed)))
     usable = all(each.status != "failed" for each in findings)
     if usable and errand.broker:
-        findings += broker.findings(errand.broker)
+        findings += explained("broker", broker.findings(errand.broker))
     if usable and errand.journal:
         findings += explained("journal", storage.sees(*errand.journal))
     yield from map(astuple, findings)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from babelqueue_spark.jobs.checks.findings import Finding, explained, failed, ok, warning
+from babelqueue_spark.jobs.checks.findings import Finding, failed, ok, warning
 
 if TYPE_CHECKING:
     from babelqueue_spark.storage import Store
@@ -28,10 +28,6 @@ _PATIENCE = 10.0
 
 def findings(location: str, given: Mapping[str, str]) -> Iterator[Finding]:
     """Check a journal's location by files that are deleted afterwards; `given` has its `journal.<name>`."""
-    yield from explained("journal", _findings(location, given))
-
-
-def _findings(location: str, given: Mapping[str, str]) -> Iterator[Finding]:
     with opened(location, given) as (store, folder):
         yield from _room(store)
         store.probe()

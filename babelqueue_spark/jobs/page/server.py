@@ -105,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path == "/":
-            self._guarded(self.server.guard.check_page, self._send_page)
+            self._guarded(self.server.guard.check_page, lambda: self._send(HTTPStatus.OK, *self.server.page))
         elif self.path == "/api/state":
             self._guarded(self._check, self._send_events)
         else:
@@ -138,9 +138,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_json(HTTPStatus.NOT_FOUND, {"error": "there is no such page"})
         else:
             self._send_json(*_result(act, body))
-
-    def _send_page(self) -> None:
-        self._send(HTTPStatus.OK, *self.server.page)
 
     def _send_json(self, status: HTTPStatus, value: Any) -> None:
         self._send(status, msgspec.json.encode(value), {"Content-Type": "application/json"})
