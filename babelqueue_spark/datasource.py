@@ -1,7 +1,5 @@
 """`format("babelqueue")`: how Spark gets readers and writers."""
 
-from __future__ import annotations
-
 import babelqueue_spark.needs_spark  # noqa: F401
 
 from pyspark.sql.datasource import (

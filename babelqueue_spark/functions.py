@@ -8,8 +8,6 @@ Arrow functions and work over Spark Connect too; `register` gives them names in 
 function makes has its name, unless you give it another.
 """
 
-from __future__ import annotations
-
 import babelqueue_spark.needs_spark  # noqa: F401
 
 import uuid

@@ -1,7 +1,5 @@
 """Packages that the connector does not bring by itself: those of extras, and PySpark, which is the user's."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

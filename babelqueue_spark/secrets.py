@@ -1,7 +1,5 @@
 """Secrets by reference: `env:NAME` and `file:/path`, read on the machine that needs them."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -5,8 +5,6 @@ over Spark Connect. They know nothing of retry tiers, of publishing once, and of
 here.
 """
 
-from __future__ import annotations
-
 import babelqueue_spark.needs_spark  # noqa: F401
 
 from pyspark.sql import Column, DataFrame

@@ -1,7 +1,5 @@
 """The catalog: the registry of the SDKs with Spark's types."""
 
-from __future__ import annotations
-
 import babelqueue_spark.needs_spark  # noqa: F401
 
 from typing import Any

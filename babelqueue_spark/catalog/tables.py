@@ -1,7 +1,5 @@
 """A table for each URN of a catalog, written by one query; what fits none goes to the table `others`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 A part that is written again replaces what is there, so a repeated batch is there once.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

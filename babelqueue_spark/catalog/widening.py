@@ -1,7 +1,5 @@
 """How a table's columns change when its schema does: what is new is added, nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType

@@ -26,8 +26,6 @@ stand in a file: `@FILE`, a line an option, `#` before a comment. A broker's pas
 shell complete jobs and options; `--version` prints the version.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import sys

@@ -1,7 +1,5 @@
 """What a job is: its command line, with secrets by reference only, and its exit codes. Needs no package."""
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import logging

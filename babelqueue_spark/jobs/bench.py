@@ -8,8 +8,6 @@ first, and reads them as a stream that goes nowhere. The stream's first batch pa
 are shown by themselves. What was published leaves the queue; a topic of Kafka keeps it.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 import time

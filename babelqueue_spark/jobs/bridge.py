@@ -14,8 +14,6 @@ Without `--every` it carries what is there when it starts, then stops; with it, 
 stopped. `--metrics` tells Prometheus of its batches, of the queues on both sides and of their dead letters.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from typing import Any

@@ -13,8 +13,6 @@ one.
 the findings to a file too. All three run without Spark.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

@@ -6,8 +6,6 @@
 For zsh, `~/.zfunc` stands for a folder in its `fpath`.
 """
 
-from __future__ import annotations
-
 import argparse
 from importlib import import_module
 

@@ -8,8 +8,6 @@ It reads the queue without consuming it, on all brokers but SQS. `--html` writes
 for sensitive fields, for messages that the catalog does not know, and for errors.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import json

@@ -8,8 +8,6 @@ publishes some more and drains again, then checks that every message is somewher
 created again each time.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys

@@ -19,8 +19,6 @@ publishes a message to a queue of its own, claims and acknowledges it. Where que
 or messages stay, name an empty one that nobody else uses: `--probe QUEUE`. Pulsar keeps the topic.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Callable, Iterator

@@ -22,8 +22,6 @@ that changed widens its table, or ends the job where that is not safe.
 `--metrics` tells Prometheus of its batches, its queues and their dead letters.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections import Counter
 from collections.abc import Callable

@@ -16,8 +16,6 @@ With `--format` (any that Spark reads) or `--table`, rows have the columns of a 
 What no reader would accept ends the job before it is published, unless `--skip-invalid` passes it over.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import time

@@ -11,8 +11,6 @@ notes them, and one 600 s later returns those that are still there. It runs with
 have nothing to recover.
 """
 
-from __future__ import annotations
-
 import argparse
 
 from babelqueue_spark.connector.options import read_options

@@ -9,8 +9,6 @@ both queues, under the same id. Conditions add up; what does not meet them stays
 would accept.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections import Counter
 from functools import reduce

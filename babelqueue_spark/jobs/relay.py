@@ -10,8 +10,6 @@ without loss, and without repeats where the broker is Redis, SQL or Kafka. What 
 pending with its error; the others are sent. It runs without Spark.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 

@@ -11,8 +11,6 @@ without loss, and without repeats where the broker is Redis, SQL or Kafka. `list
 which they were first scheduled. `cancel` says how many still waited. It runs without Spark.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging

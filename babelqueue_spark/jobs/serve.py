@@ -13,8 +13,6 @@ and for messages that the catalog does not know. A message's body is shown where
 The job listens on 127.0.0.1 only, runs without Spark, and ends when it is interrupted.
 """
 
-from __future__ import annotations
-
 import argparse
 import errno
 

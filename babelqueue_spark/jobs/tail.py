@@ -12,8 +12,6 @@ seldom. Messages that come and go between two polls are not seen. On RabbitMQ an
 know, and for errors of dead letters. Headers are shown.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """One log line for each batch, on the driver."""
 
-from __future__ import annotations
-
 import json
 import logging
 from typing import Any

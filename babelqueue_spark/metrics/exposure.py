@@ -1,7 +1,5 @@
 """Where metrics go: a port that Prometheus scrapes, a push gateway, or a file for node_exporter."""
 
-from __future__ import annotations
-
 import re
 import socket
 from collections.abc import Callable

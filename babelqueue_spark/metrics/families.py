@@ -1,7 +1,5 @@
 """All metrics, as data: the page of metrics is made from it, and alert rules are compared with it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

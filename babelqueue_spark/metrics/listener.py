@@ -1,7 +1,5 @@
 """Hear of the batches of a session's queries, in this process and over Spark Connect alike."""
 
-from __future__ import annotations
-
 import time
 from functools import cached_property
 from threading import Condition

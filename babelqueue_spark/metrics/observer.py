@@ -1,7 +1,5 @@
 """Observe a session: its queries, the workers of this process, and queues."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack

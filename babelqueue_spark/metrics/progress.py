@@ -1,7 +1,5 @@
 """What Spark's progress says of a batch that reads queues or logs through the connector."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Turn batches of queries and of workers into metrics."""
 
-from __future__ import annotations
-
 import time
 
 from babelqueue_spark.metrics import families

@@ -1,7 +1,5 @@
 """The values of all metrics, in a registry of prometheus_client, with labels that are bounded."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from contextlib import suppress

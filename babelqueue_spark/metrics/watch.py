@@ -1,7 +1,5 @@
 """Ask brokers for what no query tells: how old the oldest message is, and how many dead letters there are."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 

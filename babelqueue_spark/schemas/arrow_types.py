@@ -1,7 +1,5 @@
 """The type of a column for what a JSON Schema describes; what has none stays JSON text."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any

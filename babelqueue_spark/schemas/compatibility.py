@@ -1,7 +1,5 @@
 """What of a new schema breaks those who still send by the old one, in the words of the SDKs' registry."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from decimal import Decimal

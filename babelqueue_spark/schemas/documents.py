@@ -1,7 +1,5 @@
 """The files of a registry: its manifest, the schemas that it names, and what those refer to."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Nobody knows what a message holds that the catalog does not know, nor what errors quote: those are hidden.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The registry of the SDKs: for each URN a JSON Schema of its payload."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

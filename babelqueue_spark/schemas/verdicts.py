@@ -7,8 +7,6 @@ Two ways, with one verdict. A payload that a strict decoder takes, made of the s
 is not looked at further. Any other is parsed, and goes through a check that was made of the schema.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping

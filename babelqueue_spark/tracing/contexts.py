@@ -1,7 +1,5 @@
 """The trace context that a message without `traceparent` has by the rule of the SDKs, and those made here."""
 
-from __future__ import annotations
-
 import hashlib
 
 TRACEPARENT = "traceparent"

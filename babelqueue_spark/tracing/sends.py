@@ -1,7 +1,5 @@
 """Give messages that go out the trace context of the span that sends them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypedDict
 

@@ -1,7 +1,5 @@
 """Start spans about messages. It imports OpenTelemetry: `Tracing.spans` imports it where tracing is on."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The executors of a cluster: Python, packages, the broker from there, and the journal."""
 
-from __future__ import annotations
-
 import socket
 import time
 import uuid

@@ -1,7 +1,5 @@
 """The machine: Python, Java, PySpark, and the packages of the connector."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What runs on executors. It travels by value: the package may be missing there, or another release."""
 
-from __future__ import annotations
-
 import socket
 import sys
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """What the page asks for: to browse queues, to redrive and to drop."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping
 from typing import Any

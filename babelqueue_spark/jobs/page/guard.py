@@ -1,7 +1,5 @@
 """Who may ask: nobody but the page itself, opened by somebody who has the token."""
 
-from __future__ import annotations
-
 import hmac
 import secrets
 import socket

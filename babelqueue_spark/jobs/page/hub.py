@@ -1,7 +1,5 @@
 """What is known now, who keeps it fresh, and who waits for news."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The live page: what watches, what answers, and how both end."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Self
 

@@ -1,7 +1,5 @@
 """Browse a queue, and say of each message what may be shown."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Running queries, by the metrics that they export and by the journals that they keep."""
 
-from __future__ import annotations
-
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field

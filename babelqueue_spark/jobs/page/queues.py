@@ -1,7 +1,5 @@
 """Poll queues and their dead-letter queues."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any

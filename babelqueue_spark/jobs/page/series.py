@@ -1,7 +1,5 @@
 """A number over time, as a sparkline shows it."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from time import monotonic

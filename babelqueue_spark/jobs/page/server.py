@@ -11,8 +11,6 @@ All under `/api/` need the token, as `Authorization: Bearer …`. Names of queue
 of requests, so that they are in no log of URLs.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import sys
