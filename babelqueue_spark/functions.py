@@ -23,7 +23,8 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, BooleanType, DataType, StringType, StructField, StructType
 
 from babelqueue_spark import envelope
-from babelqueue_spark.connector.rows.bodies import blocks_of, bodies, texts_of
+from babelqueue_spark.connector.rows.bodies import bodies
+from babelqueue_spark.connector.rows.columns import WriteRows
 from babelqueue_spark.connector.rows.dead_letters import dead_letter_blocks
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.connector.rows.payloads import check_data
@@ -278,8 +279,10 @@ def _decoder(wanted: StructType, allow_empty_list_data: bool) -> Callable[[pa.Ar
 
 
 def _encoded(message: pa.StructArray) -> pa.Array:
-    rows = pa.RecordBatch.from_arrays(message.flatten(), names=[field.name for field in message.type])
-    return bodies(rows, blocks_of(rows), texts_of(rows, "queue"), 0, _fresh(), wanted=message.is_valid())
+    rows = WriteRows(
+        pa.RecordBatch.from_arrays(message.flatten(), names=[field.name for field in message.type])
+    )
+    return bodies(rows, rows.texts("queue"), _fresh(), kept=message.is_null())
 
 
 def _fresh() -> IdSource:
@@ -321,7 +324,7 @@ def _continued(inbound: pa.Array, job: pa.Array, data: pa.Array, queue: pa.Array
     followed = envelope.decode(inbound)
     queues = pc.coalesce(_given(queue, len(job)), pc.struct_field(followed.column("meta"), "queue"))
     rows = pa.RecordBatch.from_pydict({"job": job, "data": data, "trace_id": followed.column("trace_id")})
-    return bodies(rows, blocks_of(rows), queues, 0, _fresh())
+    return bodies(WriteRows(rows), queues, _fresh())
 
 
 def _matching(job: pa.Array, pattern: pa.Array) -> pa.Array:

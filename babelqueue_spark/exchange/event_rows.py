@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from babelqueue_spark.connector.rows.bodies import blocks_of, bodies, column_of
+from babelqueue_spark.connector.rows.bodies import bodies
+from babelqueue_spark.connector.rows.columns import WriteRows
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.envelope import META_TYPE, decode
 from babelqueue_spark.envelope.columns import TIMESTAMP
@@ -40,7 +41,7 @@ def write_rows(table: EventTable, source: str, batches: Iterator[pa.RecordBatch]
     assert context is not None, "events are written inside a Spark task"
     ids, row, parts = IdSource(f"{source} {context.partitionId()}"), 0, []
     for batch in batches:
-        parts.append(_stored(batch, row, ids))
+        parts.append(_stored(WriteRows(batch, row), ids))
         row += batch.num_rows
     events = pa.concat_tables([SCHEMA.empty_table(), *parts])
     if len(events):
@@ -48,33 +49,30 @@ def write_rows(table: EventTable, source: str, batches: Iterator[pa.RecordBatch]
         yield pa.RecordBatch.from_pylist([vars(file)], schema=_FILES_ARROW)
 
 
-def _stored(rows: pa.RecordBatch, first_row: int, ids: IdSource) -> pa.Table:
+def _stored(rows: WriteRows, ids: IdSource) -> pa.Table:
     """Rows with a column `STREAM` as they are stored."""
-    streams = rows.column(rows.schema.get_field_index(STREAM)).cast(pa.string())
+    streams = rows.texts(STREAM)
     for text in streams.unique().to_pylist():
         StreamId.parse(text or "")
-    body = column_of(rows, "body")
-    if body is None:
-        queues = column_of(rows, "queue")
-        given = streams if queues is None else pc.coalesce(queues.cast(pa.string()), streams)
-        body = bodies(rows.drop_columns([STREAM]), blocks_of(rows), given, first_row, ids)
-    envelopes = decode(body.cast(pa.binary()))
+    given = rows.column("body") is not None
+    body = rows.body if given else bodies(rows, pc.coalesce(rows.texts("queue"), streams), ids)
+    envelopes = decode(body)
     errors = envelopes.column("error")
     if errors.null_count < len(errors):
         row = pc.indices_nonzero(errors.is_valid())[0].as_py()
-        raise _no_event(first_row + row, f"the error {errors[row].as_py()}")
+        raise _no_event(rows.name(row), f"the error {errors[row].as_py()}")
     meta = envelopes.column("meta")
     times, ids_of_events = (pc.struct_field(meta, name) for name in ("created_at", "id"))
     placed = pc.and_kleene(ids_of_events.is_valid(), pc.fill_null(pc.less(times, _LATEST), False))
     if not pc.all(placed).as_py():
-        row = pc.index(placed, False).as_py()
-        raise _no_event(first_row + row, "no meta.id, or no meta.created_at before the year 9999")
+        row = rows.first_name(pc.invert(placed))
+        raise _no_event(row, "no meta.id, or no meta.created_at before the year 9999")
     columns = [streams, times, ids_of_events]
-    return pa.Table.from_arrays([*columns, envelopes.column("job"), body.cast(pa.binary())], schema=SCHEMA)
+    return pa.Table.from_arrays([*columns, envelopes.column("job"), body], schema=SCHEMA)
 
 
-def _no_event(row: int, its_body_has: str) -> BabelQueueError:
-    return BabelQueueError(f"row {row} is not an event (its body has {its_body_has}): leave it out")
+def _no_event(row: str, its_body_has: str) -> BabelQueueError:
+    return BabelQueueError(f"{row} is not an event (its body has {its_body_has}): leave it out")
 
 
 def events_of(stream: StreamId, events: Sequence[Mapping[str, Any]], last: datetime | None) -> pa.Table:
@@ -95,7 +93,7 @@ def events_of(stream: StreamId, events: Sequence[Mapping[str, Any]], last: datet
         "meta": pa.array([_meta(event, f"event {number}") for number, event in enumerate(events)], _META),
         STREAM: pa.repeat(str(stream), len(events)),
     }
-    rows = _stored(pa.RecordBatch.from_pydict(columns), 0, IdSource(uuid.uuid4().hex))
+    rows = _stored(WriteRows(pa.RecordBatch.from_pydict(columns)), IdSource(uuid.uuid4().hex))
     return rows.set_column(1, SCHEMA.field("occurred_at"), pa.array(_times(events, last), TIMESTAMP))
 
 

@@ -18,7 +18,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from babelqueue_spark.connector.options import write_options
-from babelqueue_spark.connector.rows.bodies import blocks_of, bodies, column_of, not_empty, texts_of
+from babelqueue_spark.connector.rows.bodies import bodies
+from babelqueue_spark.connector.rows.columns import WriteRows
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.connector.rows.writing import COLUMNS as WRITTEN
 from babelqueue_spark.envelope import decode
@@ -211,39 +212,34 @@ class _Writer:
         with self.schedule._open() as table:
             for batch in batches:
                 for first in range(0, batch.num_rows, STORE_ROWS):
-                    part = batch.slice(first, STORE_ROWS)
-                    yield self._stored(part, row, source, table.store)
-                    row += part.num_rows
+                    part = WriteRows(batch.slice(first, STORE_ROWS), row)
+                    yield self._stored(part, source, table.store)
+                    row += len(part)
 
     def _stored(
         self,
-        rows: pa.RecordBatch,
-        first_row: int,
+        rows: WriteRows,
         source: IdSource,
         store: Callable[[Sequence[Job]], set[str]],
     ) -> pa.RecordBatch:
-        ids = texts_of(rows, "_job_id")
-        if self.minted:
-            ids = source.uuids("job_id", first_row, rows.num_rows)
+        ids = source.uuids("job_id", rows.first, len(rows)) if self.minted else rows.texts("_job_id")
         names = ids.to_pylist()
-        _check(names, rows.column("_send_at"), first_row)
-        claimed = store(_jobs(rows, names, first_row, source))
+        _check(rows, names)
+        claimed = store(_jobs(rows, names, source))
         return pa.RecordBatch.from_arrays(
             [ids, pa.array([name in claimed for name in names], pa.bool_())], schema=_STORED
         )
 
 
-def _jobs(rows: pa.RecordBatch, names: Sequence[str], first_row: int, source: IdSource) -> list[Job]:
-    queues = not_empty(texts_of(rows, "queue"))
-    encoded = bodies(rows, blocks_of(rows), pc.fill_null(queues, "unknown"), first_row, source)
-    headers = column_of(rows, "headers")
+def _jobs(rows: WriteRows, names: Sequence[str], source: IdSource) -> list[Job]:
+    headers = rows.column("headers")
     columns = {
         "job_id": names,
-        "due_at": rows.column("_send_at").cast(pa.int64()).to_pylist(),
-        "queue": queues.to_pylist(),
-        "body": encoded.to_pylist(),
+        "due_at": rows.batch.column("_send_at").cast(pa.int64()).to_pylist(),
+        "queue": rows.queue.to_pylist(),
+        "body": bodies(rows, pc.fill_null(rows.queue, "unknown"), source).to_pylist(),
         "headers": [None] * len(names) if headers is None else map(_headers, headers.to_pylist()),
-        "key": texts_of(rows, "key").to_pylist(),
+        "key": rows.texts("key").to_pylist(),
     }
     return [Job(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
@@ -252,15 +248,16 @@ def _headers(pairs: list[tuple[str, str]] | None) -> bytes | None:
     return msgspec.json.encode(dict(pairs)) if pairs else None
 
 
-def _check(names: Sequence[str | None], moments: pa.Array, first_row: int) -> None:
-    for row, name in enumerate(names, first_row):
-        if not name or len(name) > _LONGEST_ID:
+def _check(rows: WriteRows, names: Sequence[str | None]) -> None:
+    for row, job_id in enumerate(names):
+        if not job_id or len(job_id) > _LONGEST_ID:
             raise BabelQueueError(
-                f"row {row} has no job id of 1 to {_LONGEST_ID} characters: fill the column"
+                f"{rows.name(row)} has no job id of 1 to {_LONGEST_ID} characters: fill the column"
             )
-    if moments.null_count:
-        row = first_row + pc.index(moments.is_null(), True).as_py()
-        raise BabelQueueError(f"row {row} has no time to be sent at: fill the column that 'when' names")
+    missing = rows.batch.column("_send_at").is_null()
+    if pc.any(missing).as_py():
+        name = rows.first_name(missing)
+        raise BabelQueueError(f"{name} has no time to be sent at: fill the column that 'when' names")
 
 
 def _shown(page: Sequence[Job]) -> pa.RecordBatch:
