@@ -97,7 +97,8 @@ def ask(
                 **_addressed(binding, urn, request_id, queue, headers or {}, meta or {}),
             }
         )
-        for target, messages in to_messages(request, 0, IdSource(request_id), parsed, binding).items():
+        ids, names = IdSource(request_id), [f"request '{urn}'"]
+        for target, messages in to_messages(request, 0, ids, parsed, binding, names=names).items():
             publish(binding, target, messages, lines=lines)
         for reply in _replies(binding, queue, deadline, lines):
             if _answers(reply, request_id):

@@ -145,7 +145,7 @@ class _Publisher:
     ) -> Iterator[tuple[Sequence[Job], str | None]]:
         """Publish jobs to a queue; yields those that are published, and those that it cannot carry."""
         rows = _rows(jobs, queue, chunk)
-        messages, invalid = self._encoded(rows)
+        messages, invalid = self._encoded(rows, jobs)
         if invalid:
             errors = self._invalid(jobs, rows)
             for job in jobs:
@@ -155,7 +155,7 @@ class _Publisher:
             if not valid:
                 return
             jobs = [jobs[row] for row in valid]
-            messages, _ = self._encoded(rows.take(pa.array(valid)))
+            messages, _ = self._encoded(rows.take(pa.array(valid)), jobs)
         for part, error in publish_or_singly(
             self.binding,
             queue,
@@ -169,13 +169,14 @@ class _Publisher:
 
     def _invalid(self, jobs: Sequence[Job], rows: pa.RecordBatch) -> Errors:
         """Why the broker cannot carry some of the rows, one by one."""
-        found = ((job, self._encoded(rows.slice(row, 1))[1]) for row, job in enumerate(jobs))
+        found = ((job, self._encoded(rows.slice(row, 1), [job])[1]) for row, job in enumerate(jobs))
         return {job.number: invalid for job, invalid in found if invalid}
 
-    def _encoded(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, str]:
+    def _encoded(self, rows: pa.RecordBatch, jobs: Sequence[Job]) -> tuple[pa.RecordBatch, str]:
         """Return the rows, all of one queue, as messages; or none, and why the broker cannot carry them."""
+        names = [f"job '{job.job_id}'" for job in jobs]
         try:
-            [messages] = to_messages(rows, 0, _NO_IDS, self.options, self.binding).values()
+            [messages] = to_messages(rows, 0, _NO_IDS, self.options, self.binding, names=names).values()
         except BrokerError:
             raise
         except BabelQueueError as error:

@@ -202,6 +202,16 @@ def test_a_name_that_rabbitmq_keeps_for_itself_stops_no_other(
     assert numbers_in(rabbitmq_server.url, queue) == [1, 3]
 
 
+def test_the_error_of_a_job_names_it(schedule: Schedule) -> None:
+    store(schedule, [7, 8], queues=["orders:delayed"])
+    assert schedule.release({"url": NOBODY}) == Released(0, 2)
+    errors = [row["error"] for row in waiting(schedule)]
+    assert [error.partition(": ")[0] for error in errors] == [
+        "job 'job-7' cannot be published",
+        "job 'job-8' cannot be published",
+    ]
+
+
 def test_the_broker_delays_the_last_seconds(schedule: Schedule, sqlite: str, queue: str) -> None:
     store(schedule, [1])
     due = microseconds() + 5 * SECOND

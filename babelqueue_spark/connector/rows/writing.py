@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import cache, partial
 from typing import Any
@@ -48,6 +49,7 @@ def to_messages(
     binding: BaseBinding,
     *,
     dead_letters: bool = False,
+    names: Sequence[str] | None = None,
 ) -> dict[str, pa.RecordBatch]:
     """Encode rows as envelopes, by physical queue, in the order of the rows.
 
@@ -59,6 +61,7 @@ def to_messages(
         binding: its capabilities bound what headers, keys and delays may hold.
         dead_letters: rows that name what is no queue become dead letters of the default queue, if there is
             one.
+        names: what errors call each row; None = its number.
 
     Returns:
         queue → `OUTGOING` batch, with the column `ENVELOPE_COLUMN` where all bodies were made here.
@@ -66,7 +69,7 @@ def to_messages(
     Raises:
         BabelQueueError: a row lacks what it needs, or the broker cannot carry it; names the row.
     """
-    given = WriteRows(rows, first_row, quotes_large_numbers=options.large_numbers == "string")
+    given = WriteRows(rows, first_row, names, quotes_large_numbers=options.large_numbers == "string")
     warn_of_classes(given.job)
     stray = _stray(given, options, binding)
     blocks = pc.if_else(stray, None, given.block) if pc.any(stray).as_py() else given.block
