@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from babelqueue_spark.bindings import BindingConfig
@@ -21,6 +22,8 @@ from tests.brokers import url_of
 from tests.exchange import outboxes, schedules
 from tests.streams import drain, envelope, publish
 from tests.worker.queues import lines
+
+BODIES = pa.array([b""])
 
 
 @pytest.mark.spark
@@ -69,12 +72,12 @@ def test_messages_go_on_where_lines_cannot(tmp_path: Path, caplog: pytest.LogCap
         RedisBinding(BindingConfig(url="redis://127.0.0.1:1")) as binding,
         message_log(str(tmp_path / "file"), "name", binding, None) as lines,
     ):
-        lines.write("taken", {}, b"")
+        lines.write([("taken", {})], BODIES)
     with contextlib.suppress(OSError), Path("/dev/full").open("w") as full:
         full.reconfigure(line_buffering=True)
         log = MessageLog(full, "redis")
-        log.write("taken", {}, b"")
-        log.write("taken", {}, b"")
+        log.write([("taken", {})], BODIES)
+        log.write([("taken", {})], BODIES)
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
 
 
@@ -85,7 +88,7 @@ def test_a_folder_is_an_absolute_path() -> None:
 
 def test_nothing_is_written_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    MessageLog(None, "redis").write("taken", {}, b"")
+    MessageLog(None, "redis").write([("taken", {})], BODIES)
     assert list(tmp_path.iterdir()) == []
 
 

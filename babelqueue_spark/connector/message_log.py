@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -39,53 +39,60 @@ class MessageLog:
         self._transport = transport
         self._mask = mask
 
-    def write(self, event: str, content: dict[str, Any], body: bytes) -> None:
-        """Write a line about one message."""
-        if self._file is None:
-            return
-        [shown] = self._shown(pa.array([body], pa.binary()))
-        if self._mask is not None and "error" in content:
-            content = {**content, "error": MASK}
-        self._write(event, content, shown)
+    def write(
+        self,
+        lines: Iterable[tuple[str, dict[str, Any]]],
+        bodies: pa.Array,
+        envelopes: Mapping[str, pa.Array] | None = None,
+    ) -> None:
+        """Write a line about each message; no more lines where that fails, as messages come first.
 
-    def _write(self, event: str, content: dict[str, Any], body: bytes) -> None:
-        """Write a line; no more lines where that fails, as messages come first."""
+        Args:
+            lines: the event of each, and what its line tells of it.
+            bodies: their bodies.
+            envelopes: what is in those, where it is known.
+        """
         if self._file is None:
             return
-        line = {"event": event, "transport": self._transport, **content, **_readable(body)}
+        shown = bodies if self._mask is None else self._mask.bodies(bodies, envelopes)
         try:
-            self._file.write(f"{json_line(line)}\n")
+            for (event, content), body in zip(lines, shown.to_pylist(), strict=True):
+                hidden = {"error": MASK} if self._mask is not None and "error" in content else {}
+                line = {"event": event, "transport": self._transport, **content, **hidden, **_readable(body)}
+                self._file.write(f"{json_line(line)}\n")
         except OSError as error:
             logger.warning("the message log gets no more lines: %s", error)
             self._file = None
 
-    def write_all(self, event: str, messages: pa.RecordBatch, queues: pa.Array | str) -> None:
+    def write_all(
+        self,
+        event: str,
+        messages: pa.RecordBatch,
+        queues: pa.Array | str,
+        envelopes: Mapping[str, pa.Array] | None = None,
+    ) -> None:
         """Write a line about each message.
 
         Args:
             event: what happened to them.
             messages: `body`, and what else `OUTGOING` or `DELIVERIES` have.
             queues: the queue of each, or of all.
+            envelopes: `job`, `trace_id` and `meta` of each; None = they are read from the bodies.
         """
         if self._file is None:
             return
-        envelopes = envelopes_of(messages)
+        found = envelopes_of(messages) if envelopes is None else envelopes
         columns = {
             "queue": [queues] * len(messages) if isinstance(queues, str) else queues.to_pylist(),
-            "urn": envelopes.column("job").to_pylist(),
-            "trace_id": envelopes.column("trace_id").to_pylist(),
-            "id": pc.struct_field(envelopes.column("meta"), "id").to_pylist(),
-            "body": self._shown(messages.column("body")),
+            "urn": found["job"].to_pylist(),
+            "trace_id": found["trace_id"].to_pylist(),
+            "id": pc.struct_field(found["meta"], "id").to_pylist(),
         }
         if "delay" in messages.schema.names:
             columns["delay"] = [(delay or 0) / 1000 for delay in messages.column("delay").to_pylist()]
-        for row in zip(*columns.values(), strict=True):
-            content = dict(zip(columns, row, strict=True))
-            self._write(event, content, content.pop("body"))
-
-    def _shown(self, bodies: pa.Array) -> list[bytes]:
-        shown: list[bytes] = (bodies if self._mask is None else self._mask.bodies(bodies)).to_pylist()
-        return shown
+        rows = zip(*columns.values(), strict=True)
+        lines = ((event, dict(zip(columns, row, strict=True))) for row in rows)
+        self.write(lines, messages.column("body"), envelopes)
 
 
 @contextmanager

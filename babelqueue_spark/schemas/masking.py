@@ -43,25 +43,29 @@ class Mask:
 
         An `error` says why the envelope of a row is refused; null or `invalid_payload` = it is not.
         """
-        is_valid = pc.fill_null(pc.equal(error, Reason.INVALID_PAYLOAD), True)
         fits = pc.or_(
             self._catalog.violations(job, data).is_null(), pc.invert(pc.is_in(job, value_set=self._marked))
         )
-        is_known = pc.and_(pc.and_(pc.is_in(job, value_set=self._known), is_valid), fits)
+        is_known = pc.and_(pc.and_(pc.is_in(job, value_set=self._known), _is_envelope(error)), fits)
         known = pc.if_else(is_known, data, pa.scalar(None, pa.string()))
         return pc.fill_null(mask(job, known, self._fields), MASK)
 
-    def bodies(self, bodies: pa.Array) -> pa.Array:
-        """Return bodies as `data` shows their payloads; `***` alone for one that is no envelope."""
-        envelopes = decode(bodies)
-        job, data, error = (envelopes.column(name) for name in ("job", "data", "error"))
+    def bodies(self, bodies: pa.Array, envelopes: Mapping[str, pa.Array] | None = None) -> pa.Array:
+        """Return bodies as `data` shows their payloads; `***` alone for one that is no envelope.
+
+        Args:
+            bodies: to show.
+            envelopes: `job`, `data` and `error` of each; None = they are read from the bodies.
+        """
+        found = decode(bodies) if envelopes is None else envelopes
+        job, data, error = (found[name] for name in ("job", "data", "error"))
         shown = self.data(job, data, error).to_pylist()
-        sound = error.is_null().to_pylist()
-        found = [
+        sound = _is_envelope(error).to_pylist()
+        masked = [
             _shown(body, payload) if is_sound else MASK.encode()
             for body, payload, is_sound in zip(bodies.to_pylist(), shown, sound, strict=True)
         ]
-        return pa.array(found, pa.binary())
+        return pa.array(masked, pa.binary())
 
     def row(self, row: dict[str, Any]) -> dict[str, Any]:
         """Return a row of a read, with `***` in place of what is hidden."""
@@ -76,6 +80,10 @@ class Mask:
 def mask(job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveFields]) -> pa.Array:
     """Return `data` with `***` in place of its sensitive values, null where it is no JSON object."""
     return replaced(job, data, fields, lambda _: _JSON_MASK)
+
+
+def _is_envelope(error: pa.Array) -> pa.Array:
+    return pc.fill_null(pc.equal(error, Reason.INVALID_PAYLOAD), True)
 
 
 def _shown(body: bytes, data: str) -> bytes:

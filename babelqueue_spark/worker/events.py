@@ -50,10 +50,13 @@ def _told(verdict: Verdict) -> dict[str, Any]:
     return {name: value for name, value in parts.items() if value is not None}
 
 
-def log_taken(lines: MessageLog, verdict: Verdict, rows: Rows, row: int) -> None:
-    """Write a line of the message log: a message that was read, and what was decided about it."""
-    event, _ = EVENTS[verdict.outcome]
-    lines.write(event, {**rows.about(row), **_told(verdict)}, rows.bodies[row])
+def log_taken(lines: MessageLog, verdicts: Sequence[Verdict], rows: Rows) -> None:
+    """Write a line of the message log about each message that was read, and what was decided about it."""
+    found = (
+        (EVENTS[verdict.outcome][0], {**rows.about(row), **_told(verdict)})
+        for row, verdict in enumerate(verdicts)
+    )
+    lines.write(found, rows.table.column("body").combine_chunks())
 
 
 def log_subscriber_failed(message: Message, subscriber: str, error: str | None, exception: str) -> None:

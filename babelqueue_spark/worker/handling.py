@@ -290,7 +290,7 @@ class Partition:
         with message_log(self._work.message_log, name, self._binding, self._work.catalog) as lines:
             for row, verdict in enumerate(decisions.verdicts):
                 log(verdict, rows, row)
-                log_taken(lines, verdict, rows, row)
+            log_taken(lines, decisions.verdicts, rows)
             lines.write_all("published", messages, messages.column("queue"))
 
     def _entry(self, kind: str) -> str:

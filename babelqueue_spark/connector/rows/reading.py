@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from inspect import signature
 from typing import Any
 
@@ -21,6 +22,8 @@ from pyspark.sql.types import (
 )
 
 from babelqueue_spark.bindings import BaseBinding
+from babelqueue_spark.connector.message_log import message_log
+from babelqueue_spark.connector.options import Options
 from babelqueue_spark.connector.rows.payloads import check_data
 from babelqueue_spark.envelope import Reason, decode
 from babelqueue_spark.envelope.typed import typed
@@ -107,13 +110,38 @@ def check_schema(wanted: StructType, catalog: Registry | None = None) -> None:
             check_data(field.dataType)
 
 
+def read_rows(
+    batches: Iterable[tuple[str | pa.Array, pa.RecordBatch]],
+    event: str,
+    place: str,
+    binding: BaseBinding,
+    wanted: StructType,
+    options: Options,
+) -> Iterator[pa.RecordBatch]:
+    """Turn deliveries into rows as `to_rows` does, with a line of the message log about each.
+
+    Args:
+        batches: the queue of a batch, or that of each row, and `DELIVERIES`.
+        event: what happened to the messages.
+        place: where they were, for the name of the log's file.
+        binding: gives the rule for attempts.
+        wanted: a schema that passed `check_schema`.
+        options: those of the read.
+    """
+    lists, catalog = options.allow_empty_list_data, options.catalog
+    with message_log(options.message_log, f"{event}-{place}", binding, catalog) as lines:
+        for queue, deliveries in batches:
+            envelopes = envelope_columns(deliveries.column("body"), wanted, lists, catalog)
+            lines.write_all(event, deliveries, queue, envelopes)
+            yield _rows(deliveries, queue, binding, wanted, envelopes)
+
+
 def to_rows(
     deliveries: pa.RecordBatch,
     queue: str | pa.Array,
     binding: BaseBinding,
     wanted: StructType,
     allow_list_data: bool,
-    catalog: Registry | None = None,
 ) -> pa.RecordBatch:
     """Turn deliveries into the wanted columns, one row each, in Spark's Arrow types.
 
@@ -123,13 +151,19 @@ def to_rows(
         binding: gives the rule for attempts; it is not connected here.
         wanted: a schema that passed `check_schema`.
         allow_list_data: read PHP's `"data":[]` as an empty object.
-        catalog: judges the payloads of valid envelopes.
     """
+    envelopes = envelope_columns(deliveries.column("body"), wanted, allow_list_data)
+    return _rows(deliveries, queue, binding, wanted, envelopes)
+
+
+def _rows(
+    deliveries: pa.RecordBatch,
+    queue: str | pa.Array,
+    binding: BaseBinding,
+    wanted: StructType,
+    envelopes: Mapping[str, pa.Array],
+) -> pa.RecordBatch:
     schema = pa.schema(arrow_fields(wanted))
-    if catalog is None:
-        envelope = envelope_columns(deliveries.column("body"), wanted, allow_list_data)
-    else:
-        envelope = judged_columns(deliveries.column("body"), wanted, allow_list_data, catalog)
     arrays = []
     for field in schema:
         if field.name == "queue":
@@ -141,33 +175,32 @@ def to_rows(
         elif field.name in ("headers", "body"):
             array = deliveries.column(field.name)
         elif field.name == "attempts":
-            array = binding.attempts(envelope["attempts"], deliveries)
+            array = binding.attempts(envelopes["attempts"], deliveries)
+        elif field.name == "data" and "violation" in envelopes and field.type != pa.string():
+            array = typed(envelopes["data"], field.type)
         else:
-            array = envelope[field.name]
+            array = envelopes[field.name]
         arrays.append(array if array.type == field.type else array.cast(field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def envelope_columns(bodies: pa.Array, wanted: StructType, allow_list_data: bool) -> dict[str, pa.Array]:
-    """Decode the columns of the envelope; `data` gets its wanted type if that is not text."""
-    types = {field.name: field.type for field in arrow_fields(wanted)}
-    data_type = types.get("data", pa.string())
-    envelope = decode(bodies, allow_list_data=allow_list_data, data_type=data_type)
-    return dict(zip(envelope.schema.names, envelope.columns, strict=True))
-
-
-def judged_columns(
-    bodies: pa.Array, wanted: StructType, allow_list_data: bool, catalog: Registry
+def envelope_columns(
+    bodies: pa.Array, wanted: StructType, allow_list_data: bool, catalog: Registry | None = None
 ) -> dict[str, pa.Array]:
-    """Decode as `envelope_columns` does, with `violation`; a payload that has one has an `error` too."""
-    columns = envelope_columns(bodies, SCHEMA, allow_list_data)
-    accepted = pc.if_else(columns["error"].is_null(), columns["job"], None)
-    columns["violation"] = catalog.violations(accepted, columns["data"])
-    refused = columns["violation"].is_valid()
-    columns["error"] = pc.if_else(refused, str(Reason.INVALID_PAYLOAD), columns["error"])
+    """Decode the columns of the envelope; `data` gets its wanted type if that is not text.
+
+    With a catalog, `data` stays text, and there is a column `violation`; a payload that has one has an
+    `error` too.
+    """
     types = {field.name: field.type for field in arrow_fields(wanted)}
-    if types.get("data", pa.string()) != pa.string():
-        columns["data"] = typed(columns["data"], types["data"])
+    data_type = types.get("data", pa.string()) if catalog is None else pa.string()
+    envelope = decode(bodies, allow_list_data=allow_list_data, data_type=data_type)
+    columns = dict(zip(envelope.schema.names, envelope.columns, strict=True))
+    if catalog is not None:
+        accepted = pc.if_else(columns["error"].is_null(), columns["job"], None)
+        columns["violation"] = catalog.violations(accepted, columns["data"])
+        refused = columns["violation"].is_valid()
+        columns["error"] = pc.if_else(refused, str(Reason.INVALID_PAYLOAD), columns["error"])
     return columns
 
 

@@ -10,9 +10,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from babelqueue_spark.bindings import binding_class
-from babelqueue_spark.connector.message_log import message_log
 from babelqueue_spark.connector.options import Options
-from babelqueue_spark.connector.rows.reading import to_rows
+from babelqueue_spark.connector.rows.reading import read_rows
 from babelqueue_spark.connector.source.plan import QueueShare, check_no_offsets
 from babelqueue_spark.errors import OptionError
 
@@ -36,18 +35,7 @@ class QueueReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages that are ready in one queue now."""
         assert isinstance(partition, QueueShare)
-        name = f"browsed-{uuid.uuid4().hex}"
-        with (
-            self._options.binding() as binding,
-            message_log(self._options.message_log, name, binding, self._options.catalog) as lines,
-        ):
-            for batch in binding.browse(partition.queue):
-                lines.write_all("browsed", batch, partition.queue)
-                yield to_rows(
-                    batch,
-                    partition.queue,
-                    binding,
-                    self._schema,
-                    self._options.allow_empty_list_data,
-                    self._options.catalog,
-                )
+        queue = partition.queue
+        with self._options.binding() as binding:
+            browsed = ((queue, batch) for batch in binding.browse(queue))
+            yield from read_rows(browsed, "browsed", uuid.uuid4().hex, binding, self._schema, self._options)

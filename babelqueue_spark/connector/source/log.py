@@ -14,10 +14,9 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.types import StructType
 
 from babelqueue_spark.bindings import LogBinding, binding_class
-from babelqueue_spark.connector.message_log import message_log
 from babelqueue_spark.connector.option_table import Offsets
 from babelqueue_spark.connector.options import Options
-from babelqueue_spark.connector.rows.reading import to_rows
+from babelqueue_spark.connector.rows.reading import read_rows
 from babelqueue_spark.connector.source.offsets import PartitionOffsets
 from babelqueue_spark.connector.source.pace import Pace
 from babelqueue_spark.connector.source.plan import WORTH_A_TASK
@@ -277,22 +276,11 @@ class _Log:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, OffsetRange)
-        name = f"read-{partition.queue}-{partition.partition}-{partition.first}"
-        with (
-            self.binding() as binding,
-            message_log(self._options.message_log, name, binding, self._options.catalog) as lines,
-        ):
+        place = f"{partition.queue}-{partition.partition}-{partition.first}"
+        with self.binding() as binding:
             origin = binding.origin(partition.queue)
-            for batch in self._batches(binding, partition):
-                lines.write_all("read", batch, origin)
-                yield to_rows(
-                    batch,
-                    origin,
-                    binding,
-                    self._schema,
-                    self._options.allow_empty_list_data,
-                    self._options.catalog,
-                )
+            read = ((origin, batch) for batch in self._batches(binding, partition))
+            yield from read_rows(read, "read", place, binding, self._schema, self._options)
 
     def _batches(self, binding: LogBinding, part: OffsetRange) -> Iterator[pa.RecordBatch]:
         try:

@@ -13,9 +13,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from babelqueue_spark.bindings import Binding
-from babelqueue_spark.connector.message_log import message_log
 from babelqueue_spark.connector.options import Options
-from babelqueue_spark.connector.rows.reading import to_rows
+from babelqueue_spark.connector.rows.reading import read_rows
 from babelqueue_spark.connector.source.claiming import deliveries_of
 from babelqueue_spark.connector.source.drain import Drain
 from babelqueue_spark.connector.source.pace import Pace
@@ -106,22 +105,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Claim, journal, acknowledge and yield; a replay yields what the journal holds."""
         assert isinstance(partition, Claim)
-        journal = self._options.journal()
-        name = f"taken-{partition.journal}-{partition.batch}-{partition.index}"
-        with (
-            self._options.queue_binding() as binding,
-            message_log(self._options.message_log, name, binding, self._options.catalog) as lines,
-        ):
-            for queues, batch in _in_rows(deliveries_of(partition, self._options, journal, binding)):
-                lines.write_all("taken", batch, queues)
-                yield to_rows(
-                    batch,
-                    queues,
-                    binding,
-                    self._schema,
-                    self._options.allow_empty_list_data,
-                    self._options.catalog,
-                )
+        options = self._options
+        place = f"{partition.journal}-{partition.batch}-{partition.index}"
+        with options.queue_binding() as binding:
+            taken = _in_rows(deliveries_of(partition, options, options.journal(), binding))
+            yield from read_rows(taken, "taken", place, binding, self._schema, options)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_planner": None}
