@@ -2,6 +2,8 @@
 
 import babelqueue_spark.needs_spark  # noqa: F401
 
+from typing import Any, NoReturn
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -17,7 +19,6 @@ from babelqueue_spark.connector.rows.reading import check_schema, schema_of_read
 from babelqueue_spark.connector.sink.writer import QueueStreamWriter, QueueWriter
 from babelqueue_spark.connector.source.browse import QueueReader
 from babelqueue_spark.connector.source.log import LogReader, LogStreamReader
-from babelqueue_spark.connector.source.refused import RefusedReader
 from babelqueue_spark.connector.source.stream import QueueStreamReader
 from babelqueue_spark.errors import BabelQueueError, OptionError
 
@@ -49,7 +50,7 @@ class BabelQueueDataSource(DataSource):
                 LogStreamReader(options, schema) if _is_log(options) else QueueStreamReader(options, schema)
             )
         except BabelQueueError as error:
-            return RefusedReader(error)
+            return _RefusedReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Publish a DataFrame once."""
@@ -78,3 +79,21 @@ class BabelQueueDataSource(DataSource):
 
 def _is_log(options: Options) -> bool:
     return issubclass(binding_class(options.broker), LogBinding)
+
+
+class _RefusedReader(DataSourceStreamReader):
+    """Raises an error as soon as Spark asks it for anything.
+
+    What `streamReader` raises itself, Spark's runner buries under an error of its own.
+    """
+
+    def __init__(self, error: BabelQueueError) -> None:
+        self._error = error
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise self._error
+
+    initialOffset: Any = _refuse
+    latestOffset: Any = _refuse
+    partitions: Any = _refuse
+    read: Any = _refuse

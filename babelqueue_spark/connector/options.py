@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,9 +17,9 @@ from babelqueue_spark.bindings import (
     brokers,
     create_binding,
     is_known,
+    known_schemes,
 )
 from babelqueue_spark.bindings.contract import DeadLetterStyle
-from babelqueue_spark.connector.hints import no_broker, unknown
 from babelqueue_spark.connector.option_table import OPTIONS, Offsets, On
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.journal import Journal
@@ -31,6 +32,8 @@ _SPARK_OWN = {"path", "checkpointlocation", "queryname"}
 _JOURNAL = "journal."
 _ON_READS: tuple[On, ...] = ("both", "reads", "stream reads", "logs")
 _ON_WRITES: tuple[On, ...] = ("both", "writes", "batch writes")
+_OF_SPARKS_KAFKA = {"subscribe": "queue", "topic": "queue", "maxoffsetspertrigger": "maxMessagesPerTrigger"}
+"""Option of Spark's own Kafka connector → ours."""
 _BY_KEY = {option.name.lower(): option for option in OPTIONS}
 
 
@@ -187,7 +190,7 @@ def _broker(values: Mapping[str, Any]) -> str:
         raise OptionError("option 'url' is required, such as redis://localhost:6379/0 or sqlite:////srv/q.db")
     named = values.get("broker") or broker_of(resolve(values["url"], "url"))
     if named is None:
-        raise OptionError(no_broker(resolve(values["url"], "url")))
+        raise OptionError(_no_broker(resolve(values["url"], "url")))
     if not is_known(named):
         known = ", ".join(brokers())
         raise OptionError(f"option 'broker' has the value '{named}', but takes one of {known}")
@@ -202,6 +205,36 @@ def _client_options(lowered: Mapping[str, str], broker: str, allowed: tuple[On, 
         prefix, dot, name = key.partition(".")
         if not dot or prefix != broker:
             known = [option.name for option in OPTIONS if option.on in allowed]
-            raise OptionError(unknown(key, broker, known))
+            raise OptionError(_unknown(key, broker, known))
         client[name] = text
     return client
+
+
+def _no_broker(url: str) -> str:
+    """Say what a URL lacks, and show nothing of it but its scheme."""
+    scheme, colon, _ = url.partition("://")
+    if not colon:
+        return "option 'url' has no scheme: begin it with that of its broker, as in redis://host:6379"
+    nearest = difflib.get_close_matches(scheme.lower(), known_schemes(), n=1)
+    hint = f"did you mean {nearest[0]}://?" if nearest else ""
+    advice = hint or f"set option 'broker' to one of {', '.join(brokers())}"
+    return f"the scheme of 'url' names no broker: {advice}"
+
+
+def _unknown(key: str, broker: str, names: list[str]) -> str:
+    """Say that an option is unknown, and which of `names` was meant."""
+    nearest = _nearest(key, broker, names)
+    hint = f": did you mean '{nearest}'?" if nearest else f": known are {', '.join(names)}"
+    return f"option '{key}' is unknown{hint} (the client's own options are given as '{broker}.<name>')"
+
+
+def _nearest(key: str, broker: str, names: list[str]) -> str | None:
+    """Return the option that was meant; names with underscores are those of clients."""
+    spelt = {name.lower(): name for name in names}
+    plain = key.replace("_", "")
+    if key in _OF_SPARKS_KAFKA or plain in spelt:
+        return _OF_SPARKS_KAFKA.get(key) or spelt[plain]
+    if "_" in key and "." not in key:
+        return f"{broker}.{key}"
+    nearest = difflib.get_close_matches(key, spelt, n=1, cutoff=0.5)
+    return spelt[nearest[0]] if nearest else None

@@ -17,8 +17,7 @@ from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.connector.rows.writing import NO_QUEUE, refused_targets
 from babelqueue_spark.errors import BabelQueueError, OptionError, QueuesFailedError, line_of
 from babelqueue_spark.exchange.routing import Pairs, Routes, job_of, text_of
-from babelqueue_spark.exchange.sources import with_source
-from babelqueue_spark.exchange.stages import REASON, Stages
+from babelqueue_spark.exchange.stages import REASON, Stages, with_source
 
 logger = logging.getLogger(__name__)
 

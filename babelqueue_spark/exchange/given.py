@@ -1,4 +1,4 @@
-"""Data and meta that a program gives for one message, as columns of a write have them."""
+"""What a program gives: data and meta of one message, as columns of a write have them, and times."""
 
 from __future__ import annotations
 
@@ -10,6 +10,17 @@ import msgspec
 
 from babelqueue_spark.envelope.strict import is_extra
 from babelqueue_spark.errors import OptionError
+
+_MOST_SECONDS = 1_000_000_000
+"""Thirty years: in microseconds, times behind them do not fit into a database."""
+
+
+def check_seconds(name: str, value: object, least: float) -> None:
+    """Raise `OptionError` unless an argument is a number of seconds that a database can hold."""
+    if not isinstance(value, int | float) or not least <= value <= _MOST_SECONDS:
+        raise OptionError(
+            f"{name} takes a number of seconds from {least} to {_MOST_SECONDS:,}, not {value!r}"
+        )
 
 
 def json_of(data: Any, what: str) -> str:

@@ -25,7 +25,7 @@ from babelqueue_spark.connector.rows.writing import COLUMNS as WRITTEN
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.envelope.columns import TIMESTAMP
 from babelqueue_spark.errors import BabelQueueError, JobClaimedError, OptionError
-from babelqueue_spark.exchange.arguments import check_seconds
+from babelqueue_spark.exchange.given import check_seconds
 from babelqueue_spark.exchange.releasing import Released, release
 from babelqueue_spark.exchange.table import STORE_ROWS, Job, ScheduleTable
 from babelqueue_spark.secrets import resolve
@@ -38,20 +38,8 @@ JOBS = (
     "job_id STRING, send_at TIMESTAMP, queue STRING, job STRING, trace_id STRING, data STRING, "
     "scheduled_at TIMESTAMP, generation BIGINT, state STRING, error STRING"
 )
-_JOBS_ARROW = pa.schema(
-    [
-        ("job_id", pa.string()),
-        ("send_at", TIMESTAMP),
-        ("queue", pa.string()),
-        ("job", pa.string()),
-        ("trace_id", pa.string()),
-        ("data", pa.string()),
-        ("scheduled_at", TIMESTAMP),
-        ("generation", pa.int64()),
-        ("state", pa.string()),
-        ("error", pa.string()),
-    ]
-)
+_ARROW = {"STRING": pa.string(), "TIMESTAMP": TIMESTAMP, "BIGINT": pa.int64()}
+_JOBS_ARROW = pa.schema([(name, _ARROW[kind]) for name, kind in map(str.split, JOBS.split(", "))])
 _STORED = pa.schema([("job_id", pa.string()), ("claimed", pa.bool_())])
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import hashlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,7 +32,6 @@ from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.connector.rows.payloads import check_payload_type
 from babelqueue_spark.connector.rows.reading import arrow_fields
 from babelqueue_spark.connector.rows.writing import COLUMNS, to_messages
-from babelqueue_spark.connector.sink.checking import checked_first
 from babelqueue_spark.envelope.scan import octets_of
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.tracing import with_traceparents
@@ -128,7 +128,7 @@ def _publish(
     ):
         encode = partial(to_messages, options=options, binding=asked, dead_letters=True)
         if options.catalog is not None:
-            batches = stack.enter_context(checked_first(batches, lambda rows, row: encode(rows, row, stamp)))
+            batches = stack.enter_context(_checked_first(batches, lambda rows, row: encode(rows, row, stamp)))
         for chunk in in_chunks(batches, binding):
             of_content = IdSource(f"{stamp.text} {_fingerprint(chunk)}", stamp.writer)
             ids = of_content if ids_by_content else stamp
@@ -137,6 +137,26 @@ def _publish(
             sent = thread.submit(_send, binding, encoded, of_content, row, lines, spans)
             row += chunk.num_rows
         return published + (sent.result() if sent else 0)
+
+
+@contextmanager
+def _checked_first(
+    batches: Iterable[pa.RecordBatch], check: Callable[[pa.RecordBatch, int], object]
+) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Keep the batches in a file, and give them again once `check(batch, first_row)` has passed all."""
+    with TemporaryFile() as file:
+        writer, row = None, 0
+        for batch in batches:
+            check(batch, row)
+            row += batch.num_rows
+            writer = writer or pa.ipc.new_stream(file, batch.schema)
+            writer.write_batch(batch)
+        if writer is None:
+            yield iter(())
+            return
+        writer.close()
+        file.seek(0)
+        yield iter(pa.ipc.open_stream(file))
 
 
 def _send(
