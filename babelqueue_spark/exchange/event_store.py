@@ -20,8 +20,8 @@ from babelqueue_spark.exchange.event_rows import FILES, STREAM, events_of, write
 from babelqueue_spark.exchange.event_table import COLUMNS, SCHEMA, EventFile, EventTable, files_with
 from babelqueue_spark.exchange.following import EventDataSource
 from babelqueue_spark.exchange.replaying import Replay, Replayed
-from babelqueue_spark.exchange.routing import Pairs
 from babelqueue_spark.exchange.stream_ids import StreamId
+from babelqueue_spark.worker.destinations import Pairs
 
 _ATTEMPTS = 20
 

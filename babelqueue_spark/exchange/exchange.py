@@ -16,8 +16,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.connector.rows.writing import NO_QUEUE, refused_targets
 from babelqueue_spark.errors import BabelQueueError, OptionError, QueuesFailedError, line_of
-from babelqueue_spark.exchange.routing import Pairs, Routes, job_of, text_of
+from babelqueue_spark.exchange.routing import Routes, job_of, text_of
 from babelqueue_spark.exchange.stages import REASON, Stages, with_source
+from babelqueue_spark.worker.destinations import Pairs
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,8 @@ from babelqueue_spark import functions as bq
 from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.exchange.event_table import ORDER
-from babelqueue_spark.exchange.routing import Pairs, Routes
+from babelqueue_spark.exchange.routing import Routes
+from babelqueue_spark.worker.destinations import Pairs
 from babelqueue_spark.worker.messages import BYPASS_HEADER
 
 _TASKS = 8

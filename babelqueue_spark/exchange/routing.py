@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from babelqueue_spark.envelope.urns import specificity
-from babelqueue_spark.errors import OptionError
 from babelqueue_spark.functions import urn_matches
-
-Queues = str | Iterable[str]
-Pairs = Mapping[str, Queues] | Iterable[tuple[str, Queues]]
+from babelqueue_spark.worker.destinations import Pairs, best_first, checked_routes
 
 
 class Routes:
@@ -23,33 +17,19 @@ class Routes:
     """
 
     def __init__(self, pairs: Pairs) -> None:
-        given = pairs.items() if isinstance(pairs, Mapping) else pairs
-        try:
-            found = [(pattern.strip(), queue.strip()) for pattern, to in given for queue in _listed(to)]
-        except (AttributeError, TypeError, ValueError):
-            found = []
-        self._pairs = list(dict.fromkeys(found))
-        if not self._pairs or not all(pattern and queue for pattern, queue in self._pairs):
-            raise OptionError(
-                "routes take URN patterns with queues, such as {'urn:babel:orders:*': ['billing', 'audit']}"
-            )
+        self._routes = checked_routes(pairs)
 
     def best(self, job: Column) -> Column:
         """Return the queue of an exact URN, else of the pattern with most characters besides `*`; or null.
 
         Of two patterns with as many, the one that was given first.
         """
-        ordered = sorted(self._pairs, key=lambda pair: specificity(pair[0]))
-        return F.coalesce(*(_queue(job, pattern, queue) for pattern, queue in ordered))
+        return F.coalesce(*(_queue(job, pattern, queue) for pattern, queue in best_first(self._routes)))
 
     def all(self, job: Column) -> Column:
         """Return each queue with a pattern that matches, once, in the order of the routes."""
-        queues = F.array(*(_queue(job, pattern, queue) for pattern, queue in self._pairs))
+        queues = F.array(*(_queue(job, pattern, queue) for pattern, queue in self._routes))
         return F.array_distinct(F.array_compact(queues))
-
-
-def _listed(queues: Queues) -> Iterable[str]:
-    return [queues] if isinstance(queues, str) else list(queues) or [""]
 
 
 def matching(job: Column, pattern: str) -> Column:

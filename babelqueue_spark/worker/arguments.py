@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import get_args
 
+from babelqueue_spark.connector.options import Options
 from babelqueue_spark.envelope.strict import is_extra
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.worker.backoff import Backoff
+from babelqueue_spark.worker.destinations import Pairs, Route, best_first, checked_routes
 from babelqueue_spark.worker.idempotency import IdempotencyStore
 from babelqueue_spark.worker.messages import CAUSATION_META, REPLY_TO_META
 from babelqueue_spark.worker.outcomes import Policy, UnknownUrn
@@ -41,6 +44,15 @@ def checked_timeout(name: str, seconds: float | None, store: IdempotencyStore | 
             "another worker may handle what this one is at"
         )
     return seconds
+
+
+def checked_queues(routes: Pairs | None, options: Options) -> Sequence[Route]:
+    """Return the routes, the best one first; `OptionError` where one names what is no queue."""
+    if routes is None:
+        return ()
+    found = best_first(checked_routes(routes))
+    replace(options, queue=tuple(queue for _, queue in found)).check()
+    return found
 
 
 def checked_context(keys: Sequence[str]) -> tuple[str, ...]:

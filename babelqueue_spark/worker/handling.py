@@ -33,6 +33,7 @@ from babelqueue_spark.worker.admission import Admission, RecordedAdmission
 from babelqueue_spark.worker.counts import PUBLISHED
 from babelqueue_spark.worker.deciding import Decisions, decide
 from babelqueue_spark.worker.decisions import DecisionLog, LogEntry, fingerprint
+from babelqueue_spark.worker.destinations import Destinations, Route
 from babelqueue_spark.worker.events import log, log_lost_replies, log_taken
 from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
 from babelqueue_spark.worker.outcomes import Failure, Policy, Verdict
@@ -80,6 +81,7 @@ class Work:
         catalog: says what is hidden in those lines.
         context: keys of `meta` that outputs take over.
         failure_queue: where failures of subscribers go.
+        queue_routes: of what handlers return without a queue, the best one first.
         tracing: where spans go; None = there are none.
         batch_span: the `traceparent` of the batch.
     """
@@ -96,6 +98,7 @@ class Work:
     catalog: Registry | None = field(default=None, repr=False)
     context: Sequence[str] = ()
     failure_queue: str | None = None
+    queue_routes: Sequence[Route] = ()
     journal_config: Mapping[str, str] = field(default_factory=dict, repr=False)
     tracing: Tracing | None = None
     batch_span: str | None = None
@@ -162,6 +165,7 @@ class Partition:
         self._decisions = work.decisions()
         self._owner = fingerprint([f"{work.run} {work.batch} {self._place}".encode()])
         self._binding = work.options.binding()
+        self._destinations = Destinations(work.options, self._binding, work.queue_routes)
         self._spans = None if work.tracing is None else work.tracing.spans(self._binding.name)
 
     def __enter__(self) -> Self:
@@ -239,13 +243,13 @@ class Partition:
         # A task that decides again (the log was deleted) publishes again, under ids of its own.
         writer = uuid.uuid4().hex
         decisions = decide(rows, handlers, admission, self._rules())
-        outputs, failures = encode_outputs(decisions.outputs, IdSource(writer), options, binding)
+        outputs, failures = encode_outputs(decisions.outputs, IdSource(writer), self._destinations)
         for row in failures:
             admission.revoke(row)
         decisions = decisions.with_failures(self._verdicts(failures))
         traces: dict[str, Any] = {}
         if self._spans is not None:
-            outputs, traces["sends"] = sends_of(decisions.outputs, outputs, options, binding)
+            outputs, traces["sends"] = sends_of(decisions.outputs, outputs, self._destinations)
         messages = outgoing_messages(rows, decisions, outputs, options, binding)
         self._log(decisions, messages)
         counts = _counts(rows, decisions)
@@ -266,7 +270,7 @@ class Partition:
             timeout=self._work.timeout,
             headers=self._binding.capabilities.headers,
             can_wait=self._can_wait,
-            check=lambda outputs: check_outputs(outputs, self._work.options, self._binding),
+            check=lambda outputs: check_outputs(outputs, self._destinations),
             context=self._work.context,
             failure_queue=self._work.failure_queue,
             spans=self._spans,

@@ -19,6 +19,7 @@ from babelqueue_spark.envelope import META_TYPE, dead_letter, set_attempts
 from babelqueue_spark.errors import BabelQueueError, BrokerError, MessageTooLargeError
 from babelqueue_spark.worker.deciding import Decisions, Output
 from babelqueue_spark.worker.decisions import OUTGOING_MESSAGES
+from babelqueue_spark.worker.destinations import Destinations
 from babelqueue_spark.worker.outcomes import Outcome
 from babelqueue_spark.worker.rows import Rows
 
@@ -136,7 +137,7 @@ def _copies(
 
 
 def encode_outputs(
-    outputs: Sequence[Output], ids: IdSource, options: Options, binding: BaseBinding
+    outputs: Sequence[Output], ids: IdSource, destinations: Destinations
 ) -> tuple[list[pa.RecordBatch], dict[int, BabelQueueError]]:
     """Encode what handlers returned, as `OUTGOING_MESSAGES`; row → error for what cannot be published.
 
@@ -145,20 +146,20 @@ def encode_outputs(
     if not outputs:
         return [], {}
     try:
-        return _encoded(outputs, 0, ids, options, binding), {}
+        return _encoded(outputs, 0, ids, destinations), {}
     except BabelQueueError:
-        return _encoded_by_row(outputs, ids, options, binding)
+        return _encoded_by_row(outputs, ids, destinations)
 
 
-def check_outputs(outputs: Sequence[Mapping[str, Any]], options: Options, binding: BaseBinding) -> None:
+def check_outputs(outputs: Sequence[Mapping[str, Any]], destinations: Destinations) -> None:
     """Raise `BabelQueueError` where one of these columns of a write cannot be published.
 
-    That it is too large, or has no queue, is not known of each broker before it is published.
+    That it is too large, or that its queue is missing, is not known of each broker before it is published.
     """
     if not outputs:
         return
-    rows = _rows(outputs)
-    for queue, messages in to_messages(rows, 0, IdSource(""), options, binding).items():
+    binding = destinations.binding
+    for queue, messages in _messages(outputs, 0, IdSource(""), destinations).items():
         try:
             refused = binding.too_large(queue, messages.select(OUTGOING.names))
         except BrokerError:
@@ -167,21 +168,25 @@ def check_outputs(outputs: Sequence[Mapping[str, Any]], options: Options, bindin
             raise MessageTooLargeError(f"{binding.title}: queue '{queue}': a message is larger than it takes")
 
 
-def _rows(outputs: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-    """Return outputs as columns of a write."""
+def _messages(
+    outputs: Sequence[Mapping[str, Any]], first: int, ids: IdSource, destinations: Destinations
+) -> dict[str, pa.RecordBatch]:
+    """Encode columns of a write: queue → `OUTGOING`."""
     found = [
         {
             **columns,
+            "queue": destinations.queue_of(columns),
             "headers": [*dict(headers).items()] if (headers := columns.get("headers")) else None,
             "meta": {"extra": [*columns.get("extra", {}).items()]},
         }
         for columns in outputs
     ]
-    return pa.RecordBatch.from_pylist(found, _OUTPUTS)
+    rows = pa.RecordBatch.from_pylist(found, _OUTPUTS)
+    return to_messages(rows, first, ids, destinations.options, destinations.binding)
 
 
 def _encoded_by_row(
-    outputs: Sequence[Output], ids: IdSource, options: Options, binding: BaseBinding
+    outputs: Sequence[Output], ids: IdSource, destinations: Destinations
 ) -> tuple[list[pa.RecordBatch], dict[int, BabelQueueError]]:
     batches: list[pa.RecordBatch] = []
     failures: dict[int, BabelQueueError] = {}
@@ -189,7 +194,7 @@ def _encoded_by_row(
     for row, group in groupby(outputs, key=lambda output: output.row):
         returned = list(group)
         try:
-            batches += _encoded(returned, first, ids, options, binding)
+            batches += _encoded(returned, first, ids, destinations)
         except BabelQueueError as error:
             failures[row] = error
         first += len(returned)
@@ -197,9 +202,9 @@ def _encoded_by_row(
 
 
 def _encoded(
-    outputs: Sequence[Output], first: int, ids: IdSource, options: Options, binding: BaseBinding
+    outputs: Sequence[Output], first: int, ids: IdSource, destinations: Destinations
 ) -> list[pa.RecordBatch]:
-    rows = _rows([output.columns for output in outputs])
+    columns = [output.columns for output in outputs]
     return [
         pa.RecordBatch.from_arrays(
             [
@@ -209,5 +214,5 @@ def _encoded(
             ],
             schema=OUTGOING_MESSAGES,
         )
-        for queue, messages in to_messages(rows, first, ids, options, binding).items()
+        for queue, messages in _messages(columns, first, ids, destinations).items()
     ]

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from babelqueue_spark.bindings import BaseBinding
-from babelqueue_spark.connector.options import Options
 from babelqueue_spark.tracing import Send, with_traceparents
 from babelqueue_spark.worker.deciding import Output
+from babelqueue_spark.worker.destinations import Destinations
 from babelqueue_spark.worker.rows import Rows
 
 if TYPE_CHECKING:
@@ -22,26 +21,25 @@ _LINKS = 32
 
 
 def sends_of(
-    outputs: Sequence[Output], encoded: Sequence[pa.RecordBatch], options: Options, binding: BaseBinding
+    outputs: Sequence[Output], encoded: Sequence[pa.RecordBatch], destinations: Destinations
 ) -> tuple[list[pa.RecordBatch], list[Send]]:
     """Give what handlers returned the `traceparent` of the span that is to send it, a child of the handler's.
 
     Args:
         outputs: what handlers returned.
         encoded: the same as messages, in the order of each queue.
-        options: the queue of those that name none.
-        binding: whether the broker keeps headers.
+        destinations: the queue of each, and whether the broker keeps headers.
     """
     parents: dict[str, deque[str | None]] = defaultdict(deque)
     for output in outputs:
-        queue = output.columns["queue"] or options.queue[0]
-        parents[queue].append(output.columns.get("parent"))
+        parents[destinations.queue_of(output.columns)].append(output.columns.get("parent"))
+    headers = destinations.binding.capabilities.headers
     found: list[pa.RecordBatch] = []
     sends: list[Send] = []
     for messages in encoded:
         queue = messages.column("queue")[0].as_py()
         its = [parents[queue].popleft() for _ in range(len(messages))]
-        traced, more = with_traceparents(messages, queue, headers=binding.capabilities.headers, parents=its)
+        traced, more = with_traceparents(messages, queue, headers=headers, parents=its)
         found.append(traced)
         sends += more
     return found, sends

@@ -23,11 +23,13 @@ from babelqueue_spark.worker import frames, observers
 from babelqueue_spark.worker.arguments import (
     checked_context,
     checked_policy,
+    checked_queues,
     checked_timeout,
 )
 from babelqueue_spark.worker.backoff import Backoff
 from babelqueue_spark.worker.counts import Counts
 from babelqueue_spark.worker.decisions import DecisionLog, LogEntry, fingerprint
+from babelqueue_spark.worker.destinations import Pairs
 from babelqueue_spark.worker.events import log_unhandled
 from babelqueue_spark.worker.handling import Work, admit, handle, settle
 from babelqueue_spark.worker.idempotency import IdempotencyStore
@@ -85,6 +87,8 @@ class Worker:
             taken or published, with its whole body; None = what the option `messageLog` says, else none. With
             a catalog, `***` stands for sensitive fields.
         context: keys of `meta` that messages take over from the message that they follow from.
+        routes: URN patterns, in which `*` stands for any text, each with a queue, as an `Exchange` takes
+            them: where an `Outgoing` without a queue goes, by the best route, as `Exchange.send` has it.
         failure_queue: where `execution_failed` goes, the message about a subscriber that raised; needed by
             subscribers only.
         tracing: a function that returns a `TracerProvider` of OpenTelemetry, called once in each process of
@@ -113,6 +117,7 @@ class Worker:
         on_batch: Callable[[int, Counts], None] | None = None,
         message_log: str | None = None,
         context: Sequence[str] = (),
+        routes: Pairs | None = None,
         failure_queue: str | None = None,
         tracing: Source | None = None,
     ) -> None:
@@ -140,6 +145,7 @@ class Worker:
             self._catalog.sensitive_fields()
         self._context = checked_context(context)
         self._failure_queue = failure_queue
+        self._queue_routes = checked_queues(routes, self._options)
         self._tracing = self._options.tracing if tracing is None else Tracing.of(tracing)
         self._routes = Routes()
         self._probed = self._told_unhandled = False
@@ -301,6 +307,7 @@ class Worker:
             catalog=self._catalog or self._options.catalog,
             context=self._context,
             failure_queue=self._failure_queue,
+            queue_routes=self._queue_routes,
             journal_config=self._journal_config,
             tracing=self._tracing,
             batch_span=None if span is None else span.traceparent,

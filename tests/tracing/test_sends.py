@@ -7,6 +7,7 @@ from typing import Any
 from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.worker.deciding import Output
+from babelqueue_spark.worker.destinations import Destinations
 from babelqueue_spark.worker.outgoing import encode_outputs
 from babelqueue_spark.worker.traced import by_queue, sends_of
 
@@ -30,8 +31,9 @@ def test_each_message_follows_from_the_handler_that_returned_it() -> None:
         output(3, "b"),
     ]
     with options.binding() as binding:
-        encoded, failures = encode_outputs(outputs, IdSource("w"), options, binding)
-        traced, sends = sends_of(outputs, encoded, options, binding)
+        destinations = Destinations(options, binding)
+        encoded, failures = encode_outputs(outputs, IdSource("w"), destinations)
+        traced, sends = sends_of(outputs, encoded, destinations)
     assert failures == {}
     grouped = by_queue(sends)
     assert {queue: [send["parent"] for send in of] for queue, of in grouped.items()} == {

@@ -17,6 +17,7 @@ from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.worker import IdempotencyStore, Message, Outgoing, Record
 from babelqueue_spark.worker.admission import Admission
 from babelqueue_spark.worker.deciding import Decisions, Output, decide
+from babelqueue_spark.worker.destinations import Destinations
 from babelqueue_spark.worker.outcomes import Failure, Outcome, Policy, acked
 from babelqueue_spark.worker.outgoing import encode_outputs
 from babelqueue_spark.worker.routes import MessageHandler, Routes
@@ -134,7 +135,7 @@ def test_what_a_store_kept_is_published_as_it_was_returned(headers: Any) -> None
     kept = json.loads(json.dumps(columns))
     options = write_options({"url": "redis://127.0.0.1:1"})
     with options.binding() as binding:
-        [batch], failures = encode_outputs([Output(0, kept)], IdSource("run"), options, binding)
+        [batch], failures = encode_outputs([Output(0, kept)], IdSource("run"), Destinations(options, binding))
     assert not failures
     assert batch.column("headers").to_pylist() == [[("x", "1")] if headers else None]
 
@@ -149,7 +150,7 @@ def test_what_cannot_be_encoded_fails_its_row_and_no_other() -> None:
     )
     options = write_options({"url": "sqlite:////nowhere/q.db"})
     with options.binding() as binding:
-        batches, failures = encode_outputs(outputs, IdSource("run"), options, binding)
+        batches, failures = encode_outputs(outputs, IdSource("run"), Destinations(options, binding))
     assert sum(batch.num_rows for batch in batches) == 2
     assert [*failures] == [1]
     assert isinstance(failures[1], BabelQueueError)
