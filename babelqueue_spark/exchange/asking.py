@@ -16,11 +16,11 @@ from babelqueue_spark.bindings.batches import HEADERS
 from babelqueue_spark.connector.message_log import MessageLog, message_log
 from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.connector.publishing import publish
+from babelqueue_spark.connector.rows.given import extra_of, json_of
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.connector.rows.writing import to_messages
 from babelqueue_spark.envelope import META_TYPE, decode
 from babelqueue_spark.errors import OptionError, RequestFailedError, RequestTimeoutError
-from babelqueue_spark.exchange.given import extra_of, json_of
 from babelqueue_spark.worker.messages import (
     CAUSATION_META,
     CORRELATION_HEADER,

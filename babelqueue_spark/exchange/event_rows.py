@@ -14,12 +14,12 @@ from pyspark import TaskContext
 
 from babelqueue_spark.connector.rows.bodies import bodies
 from babelqueue_spark.connector.rows.columns import WriteRows
+from babelqueue_spark.connector.rows.given import extra_of, json_of
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.envelope import META_TYPE, decode
 from babelqueue_spark.envelope.columns import TIMESTAMP
 from babelqueue_spark.errors import BabelQueueError, OptionError
 from babelqueue_spark.exchange.event_table import ORDER, SCHEMA, EventTable
-from babelqueue_spark.exchange.given import extra_of, json_of
 from babelqueue_spark.exchange.stream_ids import StreamId
 
 FILES = "path STRING, size BIGINT, events BIGINT, stats STRING"

@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
+from babelqueue_spark.connector.rows.given import extra_of
 from babelqueue_spark.errors import BabelQueueError
 
 BYPASS_HEADER = "bq-replay-bypass"
@@ -120,14 +121,16 @@ class Outgoing:
     Attributes:
         job: its URN.
         data: its payload, of JSON's types.
-        queue: where it goes; by default the worker's option `queue`.
+        queue: where it goes; by default where the worker's `routes` say, else its option `queue`.
         trace_id: by default that of the message that was handled.
         headers: for brokers that keep headers.
+        meta: further keys of `meta`, with values of JSON's types.
         key: partition key, group or session.
         delay: seconds before it can be read.
 
     Raises:
-        TypeError, ValueError: one of them is no text, or no number of seconds.
+        TypeError, ValueError: one of them is no text, no number of seconds, or a key of `meta` that the
+            envelope sets.
     """
 
     job: str
@@ -135,6 +138,7 @@ class Outgoing:
     queue: str | None = None
     trace_id: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    meta: Mapping[str, Any] = field(default_factory=dict)
     key: str | None = None
     delay: float | None = None
 
@@ -145,6 +149,7 @@ class Outgoing:
                 _check_text(f"Outgoing: {name}", text)
         for text in chain.from_iterable(self.headers.items()):
             _check_text("Outgoing: a header", text)
+        extra_of(self.meta, f"'{self.job}'")
         if self.delay is not None and not 0 <= self.delay < float("inf"):
             raise ValueError(f"Outgoing: delay takes a number of seconds, 0 or more, not {self.delay}")
 
@@ -198,21 +203,20 @@ def outgoing_rows(
         raise BabelQueueError(
             f"a handler returns nothing, or Outgoing messages, but this is of type {type(result).__name__}"
         )
-    return [{**_row(each, message, headers, parent), "extra": dict(context())} for each in found]
+    return [_row(each, message, headers, context(), parent) for each in found]
 
 
-def _row(outgoing: Any, message: Message, headers: bool, parent: str | None) -> dict[str, Any]:
+def _row(
+    outgoing: Any, message: Message, headers: bool, context: Mapping[str, str], parent: str | None
+) -> dict[str, Any]:
     if not isinstance(outgoing, Outgoing):
         raise BabelQueueError(
             f"a handler returns Outgoing messages, but this is of type {type(outgoing).__name__}"
         )
     is_reply = isinstance(outgoing, Reply)
-    carried: dict[str, str] = {}
-    if headers:
-        names = _TRACE_HEADERS if parent is None else _TRACE_HEADERS[1:]
-        carried |= {name: message.headers[name] for name in names if name in message.headers}
-    if headers and is_reply and message.id:
-        carried[CORRELATION_HEADER] = message.id
+    carried = _headers(message, parent) if headers else {}
+    own = dict(extra_of(outgoing.meta, f"'{outgoing.job}'"))
+    kept = {CORRELATION_HEADER: message.id} if headers and is_reply and message.id else {}
     data = json.dumps(outgoing.data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     _check_text("Outgoing: data", data)
     return {
@@ -220,9 +224,16 @@ def _row(outgoing: Any, message: Message, headers: bool, parent: str | None) -> 
         "data": data,
         "queue": outgoing.queue,
         "trace_id": outgoing.trace_id or message.trace_id,
-        "headers": {**carried, **outgoing.headers} or None,
+        "headers": {**carried, **outgoing.headers, **kept} or None,
         "key": outgoing.key,
         "delay": outgoing.delay,
+        "extra": {**own, **context} if is_reply else {**context, **own},
         "reply": is_reply,
         "parent": parent,
     }
+
+
+def _headers(message: Message, parent: str | None) -> dict[str, str]:
+    """Return the headers by which a message continues the trace of another."""
+    names = _TRACE_HEADERS if parent is None else _TRACE_HEADERS[1:]
+    return {name: message.headers[name] for name in names if name in message.headers}

@@ -10,7 +10,7 @@ from typing import Any
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.connector.options import Options
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.worker.messages import Message, Reject, Reply, Retry
+from babelqueue_spark.worker.messages import Message, Outgoing, Reject, Reply, Retry
 from babelqueue_spark.worker.outcomes import Failure
 
 REQUEST_FAILED = "urn:babel:worker:request_failed"
@@ -24,7 +24,8 @@ class Responder:
     """A message handler that replies with what a user's function returns, or with why it raised.
 
     Args:
-        run: takes the message, and what `partition_setup` gave where there is one; returns the reply's data.
+        run: takes the message, and what `partition_setup` gave where there is one; returns the reply's data,
+            or an `Outgoing`.
         options: of the writes.
     """
 
@@ -36,14 +37,13 @@ class Responder:
         """Return the reply; raise `Reject` for a request that names no queue, and the user's `Retry`."""
         queue = self._reply_queue(message)
         try:
-            data = _checked(self._run(message, *shared))
+            return _reply(self._run(message, *shared), message, queue)
         except (Retry, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001 (whatever it raises)
             failure = Failure.of(error)
             data = {"reason": failure.reason, "error": failure.error, "exception": failure.exception}
             return Reply(job=REQUEST_FAILED, data=data, queue=queue, exception=failure.exception)
-        return Reply(job=f"{message.job}:reply", data=data, queue=queue)
 
     def _reply_queue(self, message: Message) -> str:
         queue = message.reply_to
@@ -61,11 +61,19 @@ class Responder:
         return self._options.binding()
 
 
-def _checked(data: Any) -> Mapping[str, Any]:
-    """Return the data of a reply; raises where that is no JSON object."""
-    if not isinstance(data, Mapping):
-        raise TypeError(
-            f"a responder returns the data of its reply, a mapping, but this is a {type(data).__name__}"
+def _reply(returned: Any, message: Message, queue: str) -> Reply:
+    """Make the reply of what a responder returned; raises where that can be none."""
+    if not isinstance(returned, Outgoing):
+        returned = Outgoing(job=f"{message.job}:reply", data=returned)
+    if returned.queue not in (None, queue):
+        raise OptionError(
+            f"a reply goes to the queue that its request names, but this Outgoing names '{returned.queue}': "
+            "leave out its queue"
         )
-    json.dumps(data, ensure_ascii=False, allow_nan=False).encode()
-    return data
+    if not isinstance(returned.data, Mapping):
+        raise TypeError(
+            "a responder returns the data of its reply, a mapping, or an Outgoing, but this is a "
+            f"{type(returned.data).__name__}"
+        )
+    json.dumps(returned.data, ensure_ascii=False, allow_nan=False).encode()
+    return Reply(**{**vars(returned), "queue": queue})
