@@ -1,6 +1,6 @@
 """`make bench`: every row of every measurement, a table for each, kept as JSON and as a picture.
 
-    python -m bench [MODULE ...] [--long]
+    python -m bench [MODULE ...] [--long] [--messages COUNT]
 
 Measures the named modules, or all. Their rows replace those in `docs/bench.json`, the figures of record,
 and in `build/bench/<commit>.json`; the chart beside each file is drawn again. `python -m
@@ -31,9 +31,12 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench")
     parser.add_argument("modules", nargs="*", metavar="MODULE", help=", ".join(MODULES))
     parser.add_argument("--long", action="store_true", help="memory: a backlog of three million too")
+    parser.add_argument("--messages", type=int, help="worker: so many beside its peers; keeps no figures")
     given = parser.parse_args(arguments)
     if unknown := sorted({*given.modules} - {*MODULES}):
         parser.error(f"no such module: {', '.join(unknown)}")
+    if given.messages:
+        return show(import_module("bench.peers.compare").rows(given.messages))
     return max(measure(name, long=given.long) for name in given.modules or MODULES)
 
 

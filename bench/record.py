@@ -24,7 +24,7 @@ LIBRARIES = ["pyspark", "pyarrow", "numpy", "msgspec", "babelqueue"]
 CLIENTS = {
     "redis": ["redis", "hiredis"],
     "tables": ["redis", "hiredis"],
-    "worker": ["redis", "hiredis"],
+    "worker": ["redis", "hiredis", "pika"],
     "memory": ["redis", "hiredis"],
     "kafka": ["confluent-kafka", "redis", "hiredis"],
     "rabbitmq": ["pika"],
@@ -38,7 +38,7 @@ CLIENTS = {
 SERVERS = {
     "redis": ["redis-server"],
     "tables": ["redis-server"],
-    "worker": ["redis-server"],
+    "worker": ["redis-server", "rabbitmq-server"],
     "memory": ["redis-server"],
     "kafka": ["kafka", "spark-kafka", "redis-server"],
     "rabbitmq": ["rabbitmq-server"],

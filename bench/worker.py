@@ -1,4 +1,4 @@
-"""The worker: routing with a handler that does nothing, against the plain read of the same messages."""
+"""The worker: routing with a handler that does nothing, against the plain read; and beside its peers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import redis as client
 
 from babelqueue_spark.worker import Worker
+from bench.peers import compare
 from bench.redis import PER_TRIGGER, body, push, session
 from bench.table import Row, in_turns, row, steady_rate
 from tests.servers import RedisServer
@@ -17,6 +18,11 @@ ROUNDS = 5
 
 
 def rows() -> list[Row]:
+    """Against the plain read, and beside its peers."""
+    return [against_plain_read(), *compare.rows()]
+
+
+def against_plain_read() -> Row:
     """100,000 messages a batch, in turns."""
     with RedisServer() as server, tempfile.TemporaryDirectory() as folder:
         redis = client.Redis.from_url(server.url)
@@ -38,15 +44,13 @@ def rows() -> list[Row]:
         )
         spark.stop()
         assert worker.counts.acked == ROUNDS * PER_TRIGGER
-        return [
-            row(
-                f"worker, {PER_TRIGGER:,} messages, no-op handler",
-                found["worked"],
-                "plain read of them, Redis, local[2]",
-                found["plain"],
-                0.5,
-            )
-        ]
+        return row(
+            f"worker, {PER_TRIGGER:,} messages, no-op handler",
+            found["worked"],
+            "plain read of them, Redis, local[2]",
+            found["plain"],
+            0.5,
+        )
 
 
 def batch_rate(spark: Any, url: str, queue: str, folder: Path, sink: Any) -> float:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import re
 import socket
 from pathlib import Path
 from xml.etree import ElementTree
 
+import psutil
 import pytest
 
 from bench import record
 from bench.chart import draw
+from bench.peers.compare import kill
+from bench.peers.programs import Peer
+from bench.peers.run import Run, pace
 from bench.table import Measured, Row, in_turns, rate, row
 from scripts.generate_docs import PART, comparisons
 
@@ -88,3 +93,46 @@ def test_a_table_says_median_spread_ratio_and_floor() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_figures_of_a_bench_come_from_the_record(page: Path) -> None:
     assert FIGURE.findall(PART.sub("", page.read_text())) == []
+
+
+def test_a_run_counts_what_was_done_and_by_which_process(tmp_path: Path) -> None:
+    run = Run("redis://", tmp_path, count=4, seconds=0.0)
+    for number in (0, 1, 1, 2):
+        run.work(number)
+    assert (run.records(), run.last_process()) == (4, os.getpid())
+    assert run.times_done() == {0: 1, 1: 2, 2: 1}
+
+
+def test_a_rate_waits_for_what_is_missing_behind_repeats(tmp_path: Path) -> None:
+    run = Run("redis://", tmp_path, count=10, seconds=0.0)
+    numbers = iter([*range(9), 8, 9])
+    assert pace(run, lambda: run.work(next(numbers))) > 0
+    assert list(numbers) == []
+
+
+def test_a_run_without_progress_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.peers.run.watch", lambda *_: (0, 0.0))
+    with pytest.raises(TimeoutError, match="0 of 10 done"):
+        pace(Run("redis://", tmp_path, count=10, seconds=0.0), lambda: None)
+
+
+def test_what_ended_of_a_peer_is_started_again_and_all_of_it_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.peers.programs.HOME", tmp_path)
+    run = Run("redis://", tmp_path, count=1, seconds=0.0)
+    with Peer("sleeper", no_op=("sleep 60", "sleep 61"), waiting=()).running(run) as supervise:
+        first, second = psutil.Process().children()
+        kill(first.pid)
+        first.wait()
+        supervise()
+        again = psutil.Process().children()
+        assert second in again
+        assert first not in again
+        assert len(again) == 2
+    assert psutil.Process().children() == []
+
+
+def test_only_an_own_process_is_killed() -> None:
+    with pytest.raises(AssertionError):
+        kill(os.getppid())
