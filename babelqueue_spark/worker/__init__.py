@@ -9,6 +9,7 @@ from babelqueue_spark.packages import brought_by
 from babelqueue_spark.worker.backoff import Backoff
 from babelqueue_spark.worker.counts import Counts
 from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
+from babelqueue_spark.worker.limits import Circuit
 from babelqueue_spark.worker.messages import Message, Outgoing, Reject, Retry
 from babelqueue_spark.worker.moving import Move, Redriven
 from babelqueue_spark.worker.redrive import redrive
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Backoff",
+    "Circuit",
     "Counts",
     "IdempotencyStore",
     "Message",

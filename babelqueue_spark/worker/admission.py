@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
@@ -15,7 +16,7 @@ _CLAIMED_AT_ONCE = 256
 
 
 class Admission:
-    """The claims of one partition's task; asked row after row, in order.
+    """The claims of one partition's task.
 
     A row that is admitted has at least half a lease left: older claims are renewed.
 
@@ -37,22 +38,37 @@ class Admission:
         self._owner = owner
         self._ids = ids if store is not None else [None] * len(ids)
         self._wanted = wanted
-        self._claimed_up_to = 0
-        self._fresh_until = 0.0
+        self._fresh_until: dict[str, float] = {}
         self._records: dict[str, Record] = {}
         self._handled: set[str] = set()
         self._failed: set[str] = set()
+
+    @property
+    def tells_repeats(self) -> bool:
+        """Whether it knows a message that was handled."""
+        return self._store is not None
+
+    @property
+    def seconds_between_renewals(self) -> float:
+        """How long the claims of calls that are under way may go without `renew`."""
+        return math.inf if self._store is None else self._store.lease / 4
 
     def record(self, row: int) -> Record:
         """Tell whether the row's message may be handled; a repeat within the partition is a duplicate."""
         message_id = self._ids[row]
         if not message_id:
             return GRANTED
-        if time.monotonic() > self._fresh_until:
-            self._claimed_up_to = min(self._claimed_up_to, row)
-        while row >= self._claimed_up_to:
-            self._claim_more()
-        return _DUPLICATE if message_id in self._handled else self._records[message_id]
+        if message_id in self._handled:
+            return _DUPLICATE
+        if time.monotonic() > self._fresh_until.get(message_id, 0.0):
+            self._claim(range(row, min(row + _CLAIMED_AT_ONCE, len(self._ids))))
+        return self._records[message_id]
+
+    def renew(self, rows: Iterable[int]) -> None:
+        """Claim the messages of rows whose calls are under way again, where a quarter of a lease is over."""
+        if self._store is not None:
+            soon = time.monotonic() + self.seconds_between_renewals
+            self._claim([row for row in rows if soon > self._fresh_until.get(self._ids[row] or "", soon)])
 
     def admit(self, row: int) -> Record:
         """Tell the same of a message that is handled later, with all others: its repeats count as handled."""
@@ -67,13 +83,13 @@ class Admission:
         message_id = self._ids[row]
         if not message_id or self._store is None:
             return
-        if not self.record(row).ours:
+        if not (self._records.get(message_id) or self.record(row)).ours:
             self._store.remember(message_id, self._owner, json.dumps(returned).encode())
         self._handled.add(message_id)
         self._failed.discard(message_id)
 
     def failed(self, row: int) -> None:
-        """Note that the handler of the row's message raised."""
+        """Note that the row's message was not handled: its handler raised, or is not called for now."""
         if message_id := self._ids[row]:
             self._failed.add(message_id)
 
@@ -88,18 +104,16 @@ class Admission:
         """List the claims to end: their messages failed, and are retried later."""
         return sorted(self._failed)
 
-    def _claim_more(self) -> None:
+    def _claim(self, rows: Sequence[int]) -> None:
         assert self._store is not None, "without a store, no row has an id to claim"
-        rows = range(self._claimed_up_to, min(self._claimed_up_to + _CLAIMED_AT_ONCE, len(self._ids)))
         ids = dict.fromkeys(
             message_id
             for row in rows
             if (message_id := self._ids[row]) and self._wanted(row) and message_id not in self._handled
         )
-        self._fresh_until = time.monotonic() + self._store.lease / 2
         if ids:
+            self._fresh_until |= dict.fromkeys(ids, time.monotonic() + self._store.lease / 2)
             self._records.update(zip(ids, self._store.claim(list(ids), self._owner), strict=True))
-        self._claimed_up_to = rows.stop
 
 
 class RecordedAdmission(Admission):

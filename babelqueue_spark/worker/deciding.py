@@ -1,23 +1,30 @@
-"""Run handlers and subscribers, message after message, and decide about each message."""
+"""Run handlers and subscribers, and decide about each message.
+
+Messages are taken in the order of their rows, and as many calls are under way as handlers allow. One thread
+decides: others run nothing but handlers. Decisions are in the order of rows, whatever ended first.
+"""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Mapping, Sequence, Sized
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from babelqueue_spark.worker.admission import Admission
-from babelqueue_spark.worker.messages import Message, Reply, outgoing_rows
+from babelqueue_spark.worker.calls import Calls, Step
+from babelqueue_spark.worker.messages import Message, Reject, Reply, outgoing_rows
 from babelqueue_spark.worker.outcomes import Failure, Outcome, Verdict, WorkerReason, acked
 from babelqueue_spark.worker.rows import Rows
 from babelqueue_spark.worker.rules import Rules
 from babelqueue_spark.worker.running import Handlers
 from babelqueue_spark.worker.subscribing import notified
-from babelqueue_spark.worker.timeouts import interrupted_after
 
 if TYPE_CHECKING:
     from babelqueue_spark.tracing.spans import Call
@@ -65,85 +72,281 @@ class Decisions:
         )
 
 
-def decide(rows: Rows, handlers: Handlers, admission: Admission, rules: Rules) -> Decisions:
-    """Run the handlers of all rows, in order, and decide about each row.
-
-    What a handler raises is a verdict; what its `partition_setup` raises is not, and is raised here.
-    """
-    verdicts: list[Verdict] = []
-    outputs: list[Output] = []
-    for row in range(len(rows)):
-        verdict, returned = _decide(row, rows, handlers, admission, rules)
-        verdicts.append(verdict)
-        outputs += [Output(row, columns) for columns in returned]
-    return Decisions(tuple(verdicts), tuple(outputs))
-
-
 _Decided = tuple[Verdict, Sequence[dict[str, Any]]]
 """A verdict, and what the handler and the subscribers returned."""
 
 
-def _decide(row: int, rows: Rows, handlers: Handlers, admission: Admission, rules: Rules) -> _Decided:
-    attempts, job, policy = rows.attempts[row], rows.jobs[row], rules.policy
-    if rows.is_gated(row):
-        return policy.gated(attempts), []
-    error = rows.errors[row]
-    if error is not None:
-        return policy.refused(attempts, error, rows.violations[row]), []
-    if not handlers.has(job):
-        return _waiting(row, rows, policy.unknown(attempts), WorkerReason.UNKNOWN_URN, rules), []
-    record = admission.record(row)
-    if record.standing == "granted" and handlers.open(job):
-        record = admission.record(row)  # opening may have taken the rest of the lease
-    if record.standing == "held":
-        verdict = policy.released(attempts, WorkerReason.IN_FLIGHT)
-        return _waiting(row, rows, verdict, WorkerReason.IN_FLIGHT, rules), []
-    if record.standing == "granted":
-        return _run(row, rows, handlers, admission, rules)
-    if not record.ours:
-        return Verdict(Outcome.DROPPED, attempts, WorkerReason.DUPLICATE), []
-    # This very row was handled before a crash, and only what was returned for it is left to publish.
-    admission.handled(row)
-    return acked(attempts), json.loads(record.result)
+def decide(rows: Rows, handlers: Handlers, admission: Admission, rules: Rules, calls: Calls) -> Decisions:
+    """Run the handlers of all rows, and decide about each row.
+
+    What a handler raises is a verdict; what its `partition_setup` raises is not, and is raised here.
+    """
+    decided = _Deciding(rows, handlers, admission, rules, calls).all()
+    outputs = [Output(row, columns) for row, (_, returned) in enumerate(decided) for columns in returned]
+    return Decisions(tuple(verdict for verdict, _ in decided), tuple(outputs))
 
 
-def _run(row: int, rows: Rows, handlers: Handlers, admission: Admission, rules: Rules) -> _Decided:
-    message = rows.message(row)
-    context = partial(rows.context, row, rules.context)
-    subscribers = handlers.subscribers(message.job)
-    try:
-        with _call(message, handlers, rules) as call:
-            with interrupted_after(rules.timeout):
-                result = handlers.run(message)
-                parent = None if call is None else call.traceparent
+@dataclass(eq=False)
+class _Flow:
+    """The calls about one message, one after the other.
+
+    Attributes:
+        steps: ends with what was decided.
+        context: in which the calls run: they have a span.
+    """
+
+    steps: Generator[Step, Any, _Decided]
+    context: Context
+
+
+class _Turns:
+    """Lines of rows that are handled one after the other; a row may stand in several."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Hashable, deque[int]] = {}
+        self._held: dict[int, list[Hashable]] = {}
+
+    def take(self, row: int, lines: Iterator[Hashable]) -> bool:
+        """Take the head of all lines, or stand in the first that has one."""
+        for line in lines:
+            held = self._held.setdefault(row, [])
+            if line in held:
+                continue
+            behind = self._lines.get(line)
+            if behind is not None:
+                behind.append(row)
+                return False
+            self._lines[line] = deque()
+            held.append(line)
+        return True
+
+    def leave(self, row: int) -> Iterator[int]:
+        """Leave all lines; yields the rows that are their heads now."""
+        for line in self._held.pop(row, ()):
+            if behind := self._lines[line]:
+                following = behind.popleft()
+                self._held[following].append(line)
+                yield following
+            else:
+                del self._lines[line]
+
+
+class _Deciding:
+    """What is decided about the rows of a partition, and what is still under way."""
+
+    def __init__(
+        self, rows: Rows, handlers: Handlers, admission: Admission, rules: Rules, calls: Calls
+    ) -> None:
+        self._rows = rows
+        self._handlers = handlers
+        self._admission = admission
+        self._rules = rules
+        self._calls = calls
+        self._decided: list[_Decided | None] = [None] * len(rows)
+        self._flows: dict[int, _Flow] = {}
+        self._turns = _Turns()
+        self._ready: deque[int] = deque()
+        self._trials: dict[str, int] = {}
+        self._renewed_at = time.monotonic()
+
+    def all(self) -> list[_Decided]:
+        """Decide about all rows."""
+        unread = iter(range(len(self._rows)))
+        try:
+            while True:
+                row = self._ready.popleft() if self._ready else next(unread, None)
+                if row is not None:
+                    self._take(row)
+                elif self._flows:
+                    self._settle_one()
+                else:
+                    return [decided for decided in self._decided if decided is not None]
+        finally:
+            for flow in self._flows.values():  # an error ends all: spans end in the context where they began
+                flow.context.run(flow.steps.close)
+
+    # -- before a call -----------------------------------------------------------------------------
+
+    def _take(self, row: int) -> None:
+        """Decide about a row, start its calls, or leave it to those before it in its line."""
+        verdict = self._without_handler(row)
+        if verdict is not None:
+            self._decided[row] = verdict, []
+            return
+        try:
+            if not self._turns.take(row, self._lines(row)):
+                return
+        except Exception as error:  # noqa: BLE001 (whatever a function of the message raises)
+            self._end(row, (self._failed(row, error), []))
+            return
+        self._await_turn(self._rows.jobs[row])
+        decided = self._without_call(row)
+        if decided is not None:
+            self._end(row, decided)
+            return
+        if (pace := self._handlers.pace(self._rows.jobs[row])) is not None:
+            pace.started()
+        self._advance(row, _Flow(self._steps(row), copy_context()), None, None)
+
+    def _without_handler(self, row: int) -> Verdict | None:
+        """Return the verdict about a row that no handler gets."""
+        rows, policy, attempts = self._rows, self._rules.policy, self._rows.attempts[row]
+        if rows.is_gated(row):
+            return policy.gated(attempts)
+        if (error := rows.errors[row]) is not None:
+            return policy.refused(attempts, error, rows.violations[row])
+        if not self._handlers.has(rows.jobs[row]):
+            return self._waiting(row, policy.unknown(attempts), WorkerReason.UNKNOWN_URN)
+        return None
+
+    def _lines(self, row: int) -> Iterator[Hashable]:
+        """Yield the lines in which a row stands: of its key, and of its id where repeats are told."""
+        limits = self._handlers.limits(self._rows.jobs[row])
+        key = limits.key(partial(self._rows.message, row), self._rows.keys[row])
+        if key is not None:
+            yield "key", key
+        if limits.concurrency > 1 and self._admission.tells_repeats and self._rows.ids[row]:
+            yield "id", self._rows.ids[row]
+
+    def _await_turn(self, job: str) -> None:
+        """Wait until one more call about a URN may start."""
+        concurrency, pace = self._handlers.limits(job).concurrency, self._handlers.pace(job)
+        while len(self._flows) >= concurrency:
+            self._settle_one()
+        if pace is not None:
+            self._settle_for(pace.seconds)
+
+    def _without_call(self, row: int) -> _Decided | None:
+        """Return what is decided about a row whose handler is not to be called now."""
+        rows, admission, policy = self._rows, self._admission, self._rules.policy
+        job, attempts = rows.jobs[row], rows.attempts[row]
+        record = admission.record(row)
+        if record.standing == "granted" and (paused := self._paused(row)):
+            admission.failed(row)
+            return paused, []
+        if record.standing == "granted" and self._handlers.open(job):
+            record = admission.record(row)  # opening may have taken the rest of the lease
+        if record.standing == "granted":
+            return None
+        if record.standing == "held":
+            verdict = policy.released(attempts, WorkerReason.IN_FLIGHT)
+            return self._waiting(row, verdict, WorkerReason.IN_FLIGHT), []
+        if not record.ours:
+            return Verdict(Outcome.DROPPED, attempts, WorkerReason.DUPLICATE), []
+        # This very row was handled before a crash, and only what was returned for it is left to publish.
+        admission.handled(row)
+        return acked(attempts), json.loads(record.result)
+
+    def _paused(self, row: int) -> Verdict | None:
+        """Return the verdict about a row whose handler is paused; wait where its queue cannot."""
+        breaker = self._handlers.breaker(self._rows.jobs[row])
+        if breaker is None or not breaker.is_open:
+            return None
+        while breaker.name in self._trials:
+            self._settle_one()
+        seconds = breaker.seconds()
+        if seconds > 0 and self._rules.can_wait(self._rows.queues[row]):
+            return self._rules.policy.paused(self._rows.attempts[row], seconds)
+        self._settle_for(breaker.seconds)
+        if breaker.is_open:
+            self._trials[breaker.name] = row
+        return None
+
+    # -- calls -------------------------------------------------------------------------------------
+
+    def _advance(self, row: int, flow: _Flow, result: Any, error: BaseException | None) -> None:
+        """Give what a call returned, or raised, to its message: start its next call, or decide."""
+        while True:
+            try:
+                if error is None:
+                    step = flow.context.run(flow.steps.send, result)
+                else:
+                    step = flow.context.run(flow.steps.throw, error)
+            except StopIteration as end:
+                self._end(row, end.value)
+                return
+            if not step.is_inline:
+                self._flows[row] = flow
+                self._calls.start(row, step, flow.context.copy())
+                return
+            result, error = None, None
+            try:
+                result = flow.context.run(step.now, self._calls.timeout)
+            except BaseException as raised:  # noqa: BLE001 (whatever a handler raises)
+                error = raised
+
+    def _settle_for(self, seconds: Callable[[], float]) -> None:
+        """Settle calls that end, until there is nothing left to wait for."""
+        while (left := seconds()) > 0:
+            self._settle_one(left)
+
+    def _settle_one(self, seconds: float = math.inf) -> None:
+        """Settle a call that ends within so many seconds, if one does; renew the claims of the others."""
+        interval = self._admission.seconds_between_renewals
+        call = self._calls.next(min(seconds, interval))
+        if call is not None:
+            self._advance(call.row, self._flows.pop(call.row), call.result, call.error)
+        if time.monotonic() - self._renewed_at > interval:
+            self._admission.renew(self._flows)
+            self._renewed_at = time.monotonic()
+
+    def _steps(self, row: int) -> Generator[Step, Any, _Decided]:
+        """Call the handler of a message, then its subscribers."""
+        rows, handlers, rules = self._rows, self._handlers, self._rules
+        message = rows.message(row)
+        context = partial(rows.context, row, rules.context)
+        subscribers = handlers.subscribers(message.job)
+        try:
+            with _span(message, handlers, rules) as span:
+                result = yield from handlers.call(message)
+                parent = None if span is None else span.traceparent
                 returned = outgoing_rows(
                     result, message, headers=rules.headers, context=context, parent=parent
                 )
-            if call is not None and isinstance(result, Reply) and result.exception:
-                call.failed(result.exception)
-            if subscribers:  # they run for what was handled, and that depends on its outputs too
-                rules.check(returned)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # noqa: BLE001 (whatever a handler raises)
-        admission.failed(row)
-        return rules.policy.failed(message.attempts, Failure.of(error)), []
-    for subscriber in subscribers:
-        admission.record(row)  # renews the claim, if half of its lease is over
-        returned += notified(subscriber, rows.message(row), context, rules)
-    admission.handled(row, returned)
-    return acked(message.attempts), returned
+                failed = isinstance(result, Reply) and result.exception
+                if span is not None and failed:
+                    span.failed(failed)
+                if subscribers:  # they run for what was handled, and that depends on its outputs too
+                    rules.check(returned)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 (whatever a handler raises)
+            self._report(message.job, failed=not isinstance(error, Reject))
+            return self._failed(row, error), []
+        self._report(message.job, failed=bool(failed))
+        for subscriber in subscribers:
+            self._admission.renew([row])
+            returned += yield from notified(subscriber, rows.message(row), context, rules)
+        self._admission.handled(row, returned)
+        return acked(message.attempts), returned
+
+    # -- after a call ------------------------------------------------------------------------------
+
+    def _report(self, job: str, *, failed: bool) -> None:
+        """Tell the circuit of a handler how a call ended."""
+        breaker = self._handlers.breaker(job)
+        if breaker is not None:
+            breaker.failed() if failed else breaker.succeeded()
+
+    def _failed(self, row: int, error: BaseException) -> Verdict:
+        self._admission.failed(row)
+        return self._rules.policy.failed(self._rows.attempts[row], Failure.of(error))
+
+    def _waiting(self, row: int, verdict: Verdict, reason: str) -> Verdict:
+        """Return the verdict; a release counts as an attempt where the queue cannot delay it."""
+        if verdict.outcome is Outcome.RELEASED and not self._rules.can_wait(self._rows.queues[row]):
+            return self._rules.policy.failed(self._rows.attempts[row], Failure(reason=reason))
+        return verdict
+
+    def _end(self, row: int, decided: _Decided) -> None:
+        """Note what was decided; what stood behind the row in its lines is next."""
+        self._decided[row] = decided
+        self._ready.extend(self._turns.leave(row))
+        self._trials = {name: trying for name, trying in self._trials.items() if trying != row}
 
 
-def _call(message: Message, handlers: Handlers, rules: Rules) -> AbstractContextManager[Call | None]:
+def _span(message: Message, handlers: Handlers, rules: Rules) -> AbstractContextManager[Call | None]:
     """Return the span of the handler; None where it has none."""
-    if rules.spans is None or not handlers.calls(message.job):
+    if rules.spans is None or not handlers.has_function(message.job):
         return nullcontext()
     return rules.spans.process(message, rules.batch_span)
-
-
-def _waiting(row: int, rows: Rows, verdict: Verdict, reason: str, rules: Rules) -> Verdict:
-    """Return the verdict; a release counts as an attempt where the queue cannot delay it."""
-    if verdict.outcome is Outcome.RELEASED and not rules.can_wait(rows.queues[row]):
-        return rules.policy.failed(rows.attempts[row], Failure(reason=reason))
-    return verdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
@@ -59,6 +59,16 @@ def judged(frame: DataFrame, catalog: Registry | None) -> DataFrame:
 def run(frame: DataFrame, task: Task) -> list[Any]:
     """Run a task for each partition, and collect what they return."""
     return frame.selectExpr(*_INPUT).mapInArrow(task, _RETURNED).collect()
+
+
+def tasks(frame: DataFrame) -> int:
+    """Count the tasks of a batch."""
+    if not isinstance(frame.sparkSession, SparkSession):
+        raise OptionError(
+            "a rate_limit of all tasks needs their number, which Spark Connect does not tell: say how often "
+            "each task calls the handler, without 'total'"
+        )
+    return frame.rdd.getNumPartitions()
 
 
 def admitted(frame: DataFrame, task: Task) -> DataFrame:

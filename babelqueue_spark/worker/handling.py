@@ -30,6 +30,7 @@ from babelqueue_spark.errors import (
 from babelqueue_spark.schemas.registry import Registry
 from babelqueue_spark.tracing import Send, Tracing
 from babelqueue_spark.worker.admission import Admission, RecordedAdmission
+from babelqueue_spark.worker.calls import Calls
 from babelqueue_spark.worker.counts import PUBLISHED
 from babelqueue_spark.worker.deciding import Decisions, decide
 from babelqueue_spark.worker.decisions import DecisionLog, LogEntry, fingerprint
@@ -84,6 +85,7 @@ class Work:
         queue_routes: of what handlers return without a queue, the best one first.
         tracing: where spans go; None = there are none.
         batch_span: the `traceparent` of the batch.
+        tasks: of the batch, where a handler's rate is that of all tasks.
     """
 
     options: Options
@@ -102,6 +104,7 @@ class Work:
     journal_config: Mapping[str, str] = field(default_factory=dict, repr=False)
     tracing: Tracing | None = None
     batch_span: str | None = None
+    tasks: int | None = None
 
     def decisions(self) -> DecisionLog:
         """Return the decisions of this batch."""
@@ -117,8 +120,8 @@ def handle(work: Work) -> Task:
     def task(batches: Batches) -> Batches:
         rows = [batch for batch in batches if batch.num_rows]
         if rows:
-            with Partition(rows, work, "messages") as partition, ExitStack() as opened:
-                yield partition.handle(MessageHandlers(work.routes, opened))
+            with Partition(rows, work, "messages") as partition:
+                yield partition.handle()
 
     return task
 
@@ -167,24 +170,28 @@ class Partition:
         self._binding = work.options.binding()
         self._destinations = Destinations(work.options, self._binding, work.queue_routes)
         self._spans = None if work.tracing is None else work.tracing.spans(self._binding.name)
+        self._calls = Calls(work.timeout)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        with self._spans or nullcontext():
-            self._binding.close()
+    def __exit__(self, *error: Any) -> None:
+        with ExitStack() as closing:
+            closing.enter_context(self._spans or nullcontext())
             if self._work.store is not None:
-                self._work.store.close()
+                closing.callback(self._work.store.close)
+            closing.callback(self._binding.close)
+            self._calls.__exit__(*error)
 
-    def handle(self, handlers: Handlers) -> pa.RecordBatch:
+    def handle(self) -> pa.RecordBatch:
         """Run message handlers, claiming on the way, and settle; return `COUNTS`."""
-        rows = self._rows
+        rows, work = self._rows, self._work
+        handlers = MessageHandlers(work.routes, self._calls, work.location, work.tasks)
 
         def wanted(row: int) -> bool:
             return rows.is_acceptable(row) and handlers.has(rows.jobs[row])
 
-        return self.settle(handlers, Admission(self._work.store, self._owner, rows.ids, wanted))
+        return self.settle(handlers, Admission(work.store, self._owner, rows.ids, wanted))
 
     def admissions(self) -> list[Record]:
         """Claim all rows at once, and record which may be handled: a repeat admits the same."""
@@ -242,7 +249,7 @@ class Partition:
         rows, options, binding = self._rows, self._work.options, self._binding
         # A task that decides again (the log was deleted) publishes again, under ids of its own.
         writer = uuid.uuid4().hex
-        decisions = decide(rows, handlers, admission, self._rules())
+        decisions = decide(rows, handlers, admission, self._rules(), self._calls)
         outputs, failures = encode_outputs(decisions.outputs, IdSource(writer), self._destinations)
         for row in failures:
             admission.revoke(row)
@@ -267,7 +274,6 @@ class Partition:
     def _rules(self) -> Rules:
         return Rules(
             policy=self._work.policy,
-            timeout=self._work.timeout,
             headers=self._binding.capabilities.headers,
             can_wait=self._can_wait,
             check=lambda outputs: check_outputs(outputs, self._destinations),

@@ -38,6 +38,7 @@ class WorkerReason(StrEnum):
     UNKNOWN_URN = "unknown_urn"
     DUPLICATE = "duplicate"
     IN_FLIGHT = "in_flight"
+    CIRCUIT_OPEN = "circuit_open"
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,11 @@ class Policy:
     def released(self, attempts: int, reason: str) -> Verdict:
         """Put a message back into its queue as it is, after a pause, for another worker."""
         return Verdict(Outcome.RELEASED, attempts, reason, delay=self.release_delay)
+
+    def paused(self, attempts: int, seconds: float) -> Verdict:
+        """Put a message back into its queue as it is until its handler may be called again."""
+        delay = max(self.release_delay, seconds)
+        return Verdict(Outcome.RELEASED, attempts, WorkerReason.CIRCUIT_OPEN, delay=delay)
 
     def _backoff(self, retry: int) -> float:
         if isinstance(self.backoff, Backoff):

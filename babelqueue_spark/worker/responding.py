@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.connector.options import Options
 from babelqueue_spark.errors import OptionError
+from babelqueue_spark.worker.calls import Step, Steps
 from babelqueue_spark.worker.messages import Message, Outgoing, Reject, Reply, Retry
 from babelqueue_spark.worker.outcomes import Failure
 
@@ -21,24 +22,21 @@ _LONGEST_QUEUE = 255
 
 
 class Responder:
-    """A message handler that replies with what a user's function returns, or with why it raised.
+    """Replies with what a user's function returns, or with why it raised.
 
     Args:
-        run: takes the message, and what `partition_setup` gave where there is one; returns the reply's data,
-            or an `Outgoing`.
         options: of the writes.
     """
 
-    def __init__(self, run: Callable[..., Any], options: Options) -> None:
-        self._run = run
+    def __init__(self, options: Options) -> None:
         self._options = options
 
-    def __call__(self, message: Message, *shared: Any) -> Reply:
+    def reply(self, message: Message, step: Step) -> Steps:
         """Return the reply; raise `Reject` for a request that names no queue, and the user's `Retry`."""
         queue = self._reply_queue(message)
         try:
-            return _reply(self._run(message, *shared), message, queue)
-        except (Retry, KeyboardInterrupt):
+            return _reply((yield step), message, queue)
+        except (Retry, KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 (whatever it raises)
             failure = Failure.of(error)

@@ -2,32 +2,60 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 from pyspark.sql.types import DataType
 
 from babelqueue_spark.envelope.urns import matches, specificity
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.worker.messages import EXECUTION_FAILED
+from babelqueue_spark.worker.calls import Step, is_async
+from babelqueue_spark.worker.limits import ONE_BY_ONE, Limits
+from babelqueue_spark.worker.messages import EXECUTION_FAILED, Message
+from babelqueue_spark.worker.responding import Responder
+
+PartitionSetup = Callable[[], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
 
 
 @dataclass(frozen=True)
-class MessageHandler:
-    """A function of one message, run on executors.
+class _Called:
+    """A function of one message, plain or async, run on executors.
 
     Attributes:
         pattern: a URN, in which `*` stands for any text.
-        run: takes a message, and what `partition_setup` gave where there is one.
-        partition_setup: opens what a partition's messages share; called when the handler first runs.
+        run: takes a message, and what is shared where something is.
+        limits: of its calls.
     """
 
     pattern: str
     run: Callable[..., Any]
-    partition_setup: Callable[[], AbstractContextManager[Any]] | None = None
+    limits: Limits = ONE_BY_ONE
+
+    def step(self, message: Message, *shared: Any) -> Step:
+        """Return the call for a message."""
+        is_inline = self.limits.concurrency == 1 and not self.is_async
+        return Step(partial(self.run, message, *shared), self.is_async, is_inline)
+
+    @cached_property
+    def is_async(self) -> bool:
+        """Whether its calls are awaited."""
+        return is_async(self.run)
+
+
+@dataclass(frozen=True)
+class MessageHandler(_Called):
+    """The function that handles the messages of a URN.
+
+    Attributes:
+        partition_setup: opens what a partition's messages share; called when the handler first runs.
+        responder: makes a reply of what the function returns; None = it answers nobody.
+    """
+
+    partition_setup: PartitionSetup | None = None
+    responder: Responder | None = None
 
 
 @dataclass(frozen=True)
@@ -46,16 +74,8 @@ class DataFrameHandler:
 
 
 @dataclass(frozen=True)
-class Subscriber:
-    """A function of one message that was handled, run on executors.
-
-    Attributes:
-        pattern: a URN, in which `*` stands for any text.
-        run: takes a message.
-    """
-
-    pattern: str
-    run: Callable[..., Any]
+class Subscriber(_Called):
+    """A function that hears of messages that were handled."""
 
     @property
     def name(self) -> str:
@@ -108,6 +128,12 @@ class Routes:
         """Return the handler of a URN, or None."""
         return next((handler for handler in self.ordered() if matches(handler.pattern, job)), None)
 
+    @property
+    def limits(self) -> list[Limits]:
+        """The bounds of all message handlers and subscribers."""
+        called = [*self._handlers.values(), *self._subscribers]
+        return [each.limits for each in called if isinstance(each, _Called)]
+
     def dataframe_handlers(self) -> list[DataFrameHandler]:
         """Return those that run on the driver."""
         return [handler for handler in self._handlers.values() if isinstance(handler, DataFrameHandler)]
@@ -121,12 +147,16 @@ def _rank(route: Handler | Subscriber) -> tuple[bool, int]:
     return specificity(route.pattern)
 
 
-def check_function(pattern: str, run: Callable[..., Any], what: str = "handler") -> None:
-    """Raise `OptionError` where a handler (or what it is called) has no URN, or is async."""
+def check_pattern(pattern: str, what: str = "handler") -> None:
+    """Raise `OptionError` where a handler (or what it is called) has no URN."""
     if not pattern.strip():
         raise OptionError(f"a {what} needs a URN, such as 'urn:babel:orders:created' or 'urn:babel:*'")
-    if inspect.iscoroutinefunction(run):
+
+
+def check_plain(pattern: str, run: Callable[..., Any]) -> None:
+    """Raise `OptionError` where a DataFrame handler is async."""
+    if is_async(run):
         raise OptionError(
-            f"the {what} of '{pattern}' is an async function, which nobody would await: run it with "
-            "asyncio.run in a plain function"
+            f"the DataFrame handler of '{pattern}' is an async function, which nobody would await: run it "
+            "with asyncio.run in a plain function"
         )

@@ -41,7 +41,7 @@ class Rows:
 
     Attributes:
         table: the columns, each in one piece.
-        bodies, queues, jobs, ids, errors, violations: the columns of that name as lists.
+        bodies, queues, jobs, ids, keys, errors, violations: the columns of that name as lists.
         attempts: the column, 0 where it is null.
     """
 
@@ -56,7 +56,7 @@ class Rows:
         self.attempts: list[int] = [count or 0 for count in self._list("attempts")]
         self._trace_ids: list[str] = self._list("trace_id")
         self._headers: list[Any] = self._list("headers")
-        self._keys: list[str | None] = self._list("key")
+        self.keys: list[str | None] = self._list("key")
 
     def __len__(self) -> int:
         return len(self.bodies)
@@ -88,7 +88,7 @@ class Rows:
             self.queues[row],
             self.bodies[row],
             {name: value for name, value in self._headers[row] or () if value is not None},
-            self._keys[row],
+            self.keys[row],
         )
 
     def context(self, row: int, keys: Sequence[str]) -> dict[str, str]:

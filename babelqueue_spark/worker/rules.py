@@ -18,7 +18,6 @@ class Rules:
 
     Attributes:
         policy: decides between retry, dead letter, release and drop.
-        timeout: seconds that a handler has for a message; None = no limit.
         headers: whether the broker keeps any.
         can_wait: whether a queue takes messages that are to be read later.
         check: raises `BabelQueueError` for outputs that cannot be published.
@@ -29,7 +28,6 @@ class Rules:
     """
 
     policy: Policy
-    timeout: float | None
     headers: bool
     can_wait: Callable[[str], bool]
     check: Callable[[Sequence[dict[str, Any]]], None]

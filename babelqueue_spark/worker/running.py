@@ -1,15 +1,16 @@
-"""Run the handlers of one partition."""
+"""Give the messages of one partition to their handlers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Protocol
 
+from babelqueue_spark.worker.calls import Calls, Steps
+from babelqueue_spark.worker.limits import Breaker, Limits, Pace, breaker
 from babelqueue_spark.worker.messages import Message
 from babelqueue_spark.worker.outcomes import DataFrameFailedError, Failure
-from babelqueue_spark.worker.routes import MessageHandler, Routes, Subscriber
+from babelqueue_spark.worker.routes import Routes, Subscriber
 
 
 class Handlers(Protocol):
@@ -18,17 +19,26 @@ class Handlers(Protocol):
     def has(self, job: str) -> bool:
         """Tell whether a URN has a handler, or a subscriber at least; opens nothing."""
 
-    def calls(self, job: str) -> bool:
-        """Tell whether `run` calls a user's function here."""
+    def has_function(self, job: str) -> bool:
+        """Tell whether `call` calls a user's function."""
 
     def open(self, job: str) -> bool:
         """Open what the handler of a URN shares in this partition; False where nothing was left to open."""
 
-    def run(self, message: Message) -> Any:
-        """Run the handler of a message, which is open; returns what it returns, None where it has none."""
+    def call(self, message: Message) -> Steps:
+        """Call the handler of a message, which is open; returns what it returns, None where it has none."""
 
     def subscribers(self, job: str) -> Sequence[Subscriber]:
         """Return the subscribers of a URN, in the order in which they run."""
+
+    def limits(self, job: str) -> Limits:
+        """Return the bounds of the calls about messages of a URN."""
+
+    def pace(self, job: str) -> Pace | None:
+        """Return how fast the handler of a URN is called; None = as fast as it can be."""
+
+    def breaker(self, job: str) -> Breaker | None:
+        """Return what keeps the handler of a URN from being called while it fails."""
 
 
 class MessageHandlers:
@@ -36,35 +46,61 @@ class MessageHandlers:
 
     Args:
         routes: the handlers and subscribers by URN.
-        opened: closes, at its end, what was opened.
+        calls: of the task; it closes what was opened.
+        state: the worker's, whose circuits last over batches.
+        tasks: of the batch, where that is known.
     """
 
-    def __init__(self, routes: Routes, opened: ExitStack) -> None:
-        self._of: Callable[[str], MessageHandler | None] = cache(routes.message_handler)
+    def __init__(self, routes: Routes, calls: Calls, state: str = "", tasks: int | None = None) -> None:
+        self._of = cache(routes.message_handler)
         self.subscribers = cache(routes.subscribers)
-        self._opened = opened
-        self._resources: dict[str, Any] = {}
+        self.limits = cache(self._limits)
+        self.pace = cache(self._pace)
+        self.breaker = cache(self._breaker)
+        self._calls = calls
+        self._state = state
+        self._tasks = tasks
+        self._paces: dict[str, Pace] = {}
+        self._shared: dict[str, tuple[Any, ...]] = {}
 
     def has(self, job: str) -> bool:
         return self._of(job) is not None or bool(self.subscribers(job))
 
-    def calls(self, job: str) -> bool:
+    def has_function(self, job: str) -> bool:
         return self._of(job) is not None
 
     def open(self, job: str) -> bool:
         handler = self._of(job)
-        if handler is None or handler.partition_setup is None or handler.pattern in self._resources:
+        if handler is None or handler.partition_setup is None or handler.pattern in self._shared:
             return False
-        self._resources[handler.pattern] = self._opened.enter_context(handler.partition_setup())
+        shared = self._calls.enter(handler.partition_setup(), is_async=handler.is_async)
+        self._shared[handler.pattern] = (shared,)
         return True
 
-    def run(self, message: Message) -> Any:
+    def call(self, message: Message) -> Steps:
         handler = self._of(message.job)
         if handler is None:
             return None
-        if handler.partition_setup is None:
-            return handler.run(message)
-        return handler.run(message, self._resources[handler.pattern])
+        step = handler.step(message, *self._shared.get(handler.pattern, ()))
+        if handler.responder is None:
+            return (yield step)
+        return (yield from handler.responder.reply(message, step))
+
+    def _limits(self, job: str) -> Limits:
+        handler = self._of(job)
+        if handler is not None:
+            return handler.limits.of_a_task(self._tasks)
+        return Limits(min(subscriber.limits.concurrency for subscriber in self.subscribers(job)))
+
+    def _pace(self, job: str) -> Pace | None:
+        handler, rate = self._of(job), self.limits(job).rate_limit
+        if handler is None or rate is None:
+            return None
+        return self._paces.setdefault(handler.pattern, Pace(rate))
+
+    def _breaker(self, job: str) -> Breaker | None:
+        handler, circuit = self._of(job), self.limits(job).circuit
+        return None if handler is None or circuit is None else breaker(self._state, handler.pattern, circuit)
 
 
 class FinishedDataFrameHandler:
@@ -78,7 +114,7 @@ class FinishedDataFrameHandler:
         del job
         return True
 
-    def calls(self, job: str) -> bool:
+    def has_function(self, job: str) -> bool:
         del job
         return False
 
@@ -86,7 +122,18 @@ class FinishedDataFrameHandler:
         del job
         return False
 
-    def run(self, message: Message) -> None:
+    def call(self, message: Message) -> Steps:
         del message
+        yield from ()
         if self._failure is not None:
             raise DataFrameFailedError(self._failure)
+
+    def limits(self, job: str) -> Limits:
+        concurrency = [subscriber.limits.concurrency for subscriber in self.subscribers(job)]
+        return Limits(min(concurrency, default=1))
+
+    def pace(self, job: str) -> None:
+        del job
+
+    def breaker(self, job: str) -> None:
+        del job

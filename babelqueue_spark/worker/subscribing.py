@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from babelqueue_spark.errors import BabelQueueError
+from babelqueue_spark.worker.calls import Steps
 from babelqueue_spark.worker.events import log_subscriber_failed
 from babelqueue_spark.worker.messages import (
     EXECUTION_FAILED,
@@ -19,7 +20,6 @@ from babelqueue_spark.worker.messages import (
 from babelqueue_spark.worker.outcomes import shortened, text_of
 from babelqueue_spark.worker.routes import Subscriber
 from babelqueue_spark.worker.rules import Rules
-from babelqueue_spark.worker.timeouts import interrupted_after
 
 if TYPE_CHECKING:
     from babelqueue_spark.tracing.spans import Call
@@ -32,20 +32,16 @@ LARGEST_ENVELOPE = 1 << 20
 """Bytes of its `envelope`: within what each broker takes that does not tell its limit."""
 
 
-def notified(
-    subscriber: Subscriber, message: Message, context: Context, rules: Rules
-) -> list[dict[str, Any]]:
+def notified(subscriber: Subscriber, message: Message, context: Context, rules: Rules) -> Steps:
     """Run a subscriber; what it returned as rows of a write, or `execution_failed` where it raised."""
     parent = None
     try:
         with _call(subscriber, message, rules) as call:
             parent = None if call is None else call.traceparent
-            with interrupted_after(rules.timeout):
-                returned = outgoing_rows(
-                    subscriber.run(message), message, headers=rules.headers, context=context, parent=parent
-                )
+            result = yield subscriber.step(message)
+            returned = outgoing_rows(result, message, headers=rules.headers, context=context, parent=parent)
             rules.check(returned)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001 (whatever it raises)
         log_subscriber_failed(message, subscriber.name, shortened(text_of(error)), type(error).__name__)
@@ -100,7 +96,9 @@ def _described(subscriber: Subscriber, error: BaseException, message: Message) -
 
 def _stack_trace(error: BaseException) -> str | None:
     """Return the error's lines as Python prints them, from the subscriber on."""
-    own = error.__traceback__.tb_next if error.__traceback__ else None
+    own = error.__traceback__
+    while own is not None and own.tb_frame.f_globals["__name__"].startswith("babelqueue_spark."):
+        own = own.tb_next
     lines = "".join(traceback.format_exception(type(error), error, own or error.__traceback__))
     text = shortened(lines, len(lines)) or ""
     return text[-LONGEST_STACK_TRACE:] or None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,15 +33,18 @@ from babelqueue_spark.worker.destinations import Pairs
 from babelqueue_spark.worker.events import log_unhandled
 from babelqueue_spark.worker.handling import Work, admit, handle, settle
 from babelqueue_spark.worker.idempotency import IdempotencyStore
+from babelqueue_spark.worker.limits import Circuit, Limits, OrderedBy, RateLimit
 from babelqueue_spark.worker.outcomes import Failure, Policy, UnknownUrn
 from babelqueue_spark.worker.query import query_id
 from babelqueue_spark.worker.responding import Responder
 from babelqueue_spark.worker.routes import (
     DataFrameHandler,
     MessageHandler,
+    PartitionSetup,
     Routes,
     Subscriber,
-    check_function,
+    check_pattern,
+    check_plain,
 )
 from babelqueue_spark.worker.timeouts import StuckHandlerError, with_jobs_cancelled_after
 
@@ -158,28 +161,44 @@ class Worker:
         self,
         pattern: str,
         *,
-        partition_setup: Callable[[], AbstractContextManager[Any]] | None = None,
+        partition_setup: PartitionSetup | None = None,
+        concurrency: int = 1,
+        ordered_by: OrderedBy | None = None,
+        rate_limit: str | None = None,
+        circuit: Circuit | None = None,
     ) -> Callable[[Handler], Handler]:
-        """Decorate a function that handles one `Message` at a time, on the executors.
+        """Decorate a function, plain or async, that handles a `Message`, on the executors.
 
         It returns nothing, an `Outgoing`, or several; or it raises.
 
         Args:
             pattern: a URN, in which `*` stands for any text. An exact one comes first, then the one with most
                 characters besides `*`.
-            partition_setup: gives a context manager, such as a connection, for the messages of a partition;
-                what it yields is the handler's second argument.
+            partition_setup: gives a context manager, plain or async, such as a connection, for the messages
+                of a partition; what it yields is the handler's second argument.
+            concurrency: how many calls, of all handlers together, may be under way in a task while it is
+                called: plain functions in threads, async ones on an event loop. 1 = it is called alone.
+            ordered_by: `key`, or a function of the message: messages of the same key, or value, are handled
+                one after the other, in the order in which they were read.
+            rate_limit: how often each task calls it, such as `100/s`, `30/m` or `5/h`; or how often all tasks
+                of a batch do, such as `100/s total`.
+            circuit: releases messages for a while after many calls in a row have failed.
+
+        Raises:
+            OptionError: one of them is invalid.
         """
+        rate = None if rate_limit is None else RateLimit.parse(rate_limit)
+        limits = Limits(concurrency, ordered_by, rate, circuit)
 
         def added(run: Handler) -> Handler:
-            check_function(pattern, run)
-            self._routes.add(MessageHandler(pattern, run, partition_setup))
+            check_pattern(pattern)
+            self._routes.add(MessageHandler(pattern, run, limits, partition_setup))
             return run
 
         return added
 
-    def subscriber(self, pattern: str) -> Callable[[Handler], Handler]:
-        """Decorate a function that hears of each `Message` that was handled, on the executors.
+    def subscriber(self, pattern: str, *, concurrency: int = 1) -> Callable[[Handler], Handler]:
+        """Decorate a function, plain or async, that hears of each `Message` that was handled.
 
         All subscribers whose pattern matches run, after the handler has returned, or where there is none. One
         returns nothing, an `Outgoing`, or several. One that raises touches neither the others nor the
@@ -187,18 +206,20 @@ class Worker:
 
         Args:
             pattern: a URN, in which `*` stands for any text.
+            concurrency: as of `handler`; a plain function with 1 is called while no other subscriber is.
 
         Raises:
             OptionError: the worker has no `failure_queue`.
         """
+        limits = Limits(concurrency)
 
         def added(run: Handler) -> Handler:
-            check_function(pattern, run, "subscriber")
+            check_pattern(pattern, "subscriber")
             if self._failure_queue is None:
                 raise OptionError(
                     "a worker with subscribers needs failure_queue, the queue for what they raise"
                 )
-            self._routes.subscribe(Subscriber(pattern, run))
+            self._routes.subscribe(Subscriber(pattern, run, limits))
             return run
 
         return added
@@ -207,9 +228,13 @@ class Worker:
         self,
         pattern: str,
         *,
-        partition_setup: Callable[[], AbstractContextManager[Any]] | None = None,
+        partition_setup: PartitionSetup | None = None,
+        concurrency: int = 1,
+        ordered_by: OrderedBy | None = None,
+        rate_limit: str | None = None,
+        circuit: Circuit | None = None,
     ) -> Callable[[Handler], Handler]:
-        """Decorate a function that answers one request at a time, a `Message`, on the executors.
+        """Decorate a function, plain or async, that answers a request, a `Message`, on the executors.
 
         It returns the data of the reply, a mapping. The reply goes to the queue that the request names (see
         `Message.reply_to`), with the URN of the request and `:reply`. Where the function raises, the reply is
@@ -218,12 +243,15 @@ class Worker:
 
         Args:
             pattern: a URN, in which `*` stands for any text; see `handler`.
-            partition_setup: as of `handler`.
+            partition_setup, concurrency, ordered_by, rate_limit, circuit: as of `handler`.
         """
+        rate = None if rate_limit is None else RateLimit.parse(rate_limit)
+        limits = Limits(concurrency, ordered_by, rate, circuit)
 
         def added(run: Handler) -> Handler:
-            check_function(pattern, run, "responder")
-            self._routes.add(MessageHandler(pattern, Responder(run, self._options), partition_setup))
+            check_pattern(pattern, "responder")
+            responder = Responder(self._options)
+            self._routes.add(MessageHandler(pattern, run, limits, partition_setup, responder))
             return run
 
         return added
@@ -243,7 +271,8 @@ class Worker:
         """
 
         def added(run: Handler) -> Handler:
-            check_function(pattern, run)
+            check_pattern(pattern)
+            check_plain(pattern, run)
             self._routes.add(DataFrameHandler(pattern, run, data_schema))
             return run
 
@@ -333,7 +362,7 @@ class Worker:
         frames.check_columns(frame.schema)
         frame = frames.judged(frame, self._catalog)
         if not self._routes.dataframe_handlers():
-            return frames.run(frame, handle(work))
+            return self._handled_message_by_message(frame, work)
         frame = frame.persist()
         returned: list[Any] = []
         try:
@@ -342,10 +371,15 @@ class Worker:
                 its = frames.acceptable() & F.col("job").isin(urns)
                 returned += self._handled_as_dataframe(handler, frame.where(its), work)
                 left &= ~its
-            returned += frames.run(frame.where(left), handle(work))
+            returned += self._handled_message_by_message(frame.where(left), work)
         finally:
             frame.unpersist()
         return returned
+
+    def _handled_message_by_message(self, frame: DataFrame, work: Work) -> list[Any]:
+        rates = (limits.rate_limit for limits in self._routes.limits)
+        tasks = frames.tasks(frame) if any(rate and rate.is_total for rate in rates) else None
+        return frames.run(frame, handle(replace(work, tasks=tasks)))
 
     def _dataframe_handlers(self, frame: DataFrame) -> list[tuple[DataFrameHandler, list[str]]]:
         """Return the DataFrame handlers that have rows, with the URNs of them."""

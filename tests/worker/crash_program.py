@@ -2,13 +2,16 @@
 
 Run as a process of its own: `crash_program.py URL STORE FOLDER QUEUE…`; STORE is the URL of a Redis for idempotency,
 or `none`. Each run of a handler leaves a line in `<folder>/<queue>-runs` (the number of the message, and its
-attempts), each effect one in `<folder>/<queue>-effects`.
+attempts), each effect one in `<folder>/<queue>-effects`. `CRASH_CALLS` says how many calls are under way, and whether
+they are async: `50 async`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,11 +47,15 @@ def worker_of(url: str, store: str, folder: Path) -> Worker:
         release_delay=1,
     )
 
-    @worker.handler("urn:*")
-    def handle(message: Message) -> Outgoing | None:
+    concurrency, kind = os.environ.get("CRASH_CALLS", "1 plain").split()
+
+    def begin(message: Message) -> int:
         crash_points.enter(message.queue)
-        number = message.data["n"]
+        number: int = message.data["n"]
         note(folder / f"{message.queue}-runs", f"{number} {message.attempts}")
+        return number
+
+    def end(message: Message, number: int) -> Outgoing | None:
         if number == DEADLY:
             crash_points.reached("in a handler")
         if fails(number, message.attempts):
@@ -58,6 +65,19 @@ def worker_of(url: str, store: str, folder: Path) -> Worker:
             return None
         return Outgoing(job="urn:reply", data={"to": number}, queue=f"{message.queue}-replies")
 
+    def handle(message: Message) -> Outgoing | None:
+        number = begin(message)
+        if concurrency != "1":
+            time.sleep(0.01)
+        return end(message, number)
+
+    async def handle_later(message: Message) -> Outgoing | None:
+        number = begin(message)
+        await asyncio.sleep(0.01)
+        return end(message, number)
+
+    chosen = handle_later if kind == "async" else handle
+    worker.handler("urn:*", concurrency=int(concurrency))(chosen)
     return worker
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.worker import IdempotencyStore, Message, Outgoing, Record
 from babelqueue_spark.worker.admission import Admission
+from babelqueue_spark.worker.calls import Calls
 from babelqueue_spark.worker.deciding import Decisions, Output, decide
 from babelqueue_spark.worker.destinations import Destinations
 from babelqueue_spark.worker.outcomes import Failure, Outcome, Policy, acked
@@ -29,7 +30,6 @@ from tests.streams import envelope
 POLICY = Policy(max_attempts=2, backoff=(), unknown_urn="fail", release_delay=5)
 RULES = Rules(
     policy=POLICY,
-    timeout=None,
     headers=True,
     can_wait=lambda _: True,
     check=lambda _: None,
@@ -84,16 +84,16 @@ class Opened:
         def handle(message: Message, resource: str) -> Outgoing:
             return Outgoing(job="urn:reply", data={"with": resource}, queue=f"{message.queue}-replies")
 
-        routes = Routes([MessageHandler("urn:known", handle, self.setup)])
-        with ExitStack() as opened:
-            handlers = MessageHandlers(routes, opened)
+        routes = Routes([MessageHandler("urn:known", handle, partition_setup=self.setup)])
+        with Calls() as calls:
+            handlers = MessageHandlers(routes, calls)
             admission = Admission(
                 store,
                 "a" * 32,
                 rows.ids,
                 lambda row: rows.is_acceptable(row) and handlers.has(rows.jobs[row]),
             )
-            return decide(rows, handlers, admission, RULES)
+            return decide(rows, handlers, admission, RULES, calls)
 
 
 def test_a_resource_is_opened_once_for_all_messages_of_its_handler() -> None:

@@ -115,8 +115,8 @@ def test_handlers_that_cannot_be() -> None:
 
     async def later(_: Message) -> None: ...
 
-    with pytest.raises(OptionError, match="async function"):
-        worker.handler("urn:b")(later)
+    with pytest.raises(OptionError, match="DataFrame handler of 'urn:b' is an async function"):
+        worker.dataframe_handler("urn:b")(later)
 
 
 @pytest.mark.parametrize(
