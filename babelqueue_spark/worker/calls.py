@@ -29,7 +29,7 @@ GRACE_SECONDS = 5.0
 """How long a cancelled call, or a resource that is closed, may take to end."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Step:
     """One call of a user's function.
 
@@ -51,8 +51,9 @@ class Step:
     def blocking(self) -> Any:
         """Call it; what it yields is taken while it may take time."""
         result = self.run()
-        is_lazy = isinstance(result, Iterable) and not isinstance(result, (str, bytes, Mapping))
-        return list(result) if is_lazy else result
+        if result is None or isinstance(result, (str, bytes, Mapping)) or not isinstance(result, Iterable):
+            return result
+        return list(result)
 
     async def awaited(self) -> Any:
         """Await it, or what it yields."""

@@ -152,15 +152,21 @@ class Breaker:
         """Return how long calls still have to pause."""
         return self._until - time.monotonic() if self.is_open else 0.0
 
-    def succeeded(self) -> None:
-        """Count a call that returned, or that refused its message."""
+    def count(self, *, failed: bool) -> None:
+        """Count a call; one that refuses its message has not failed."""
+        if failed:
+            self._failed()
+        else:
+            self._succeeded()
+
+    def _succeeded(self) -> None:
         self._failures = 0
         if self.is_open and self.seconds() <= 0:
             self.is_open = False
             logger.info("circuit.closed %s is called again", self.name)
 
-    def failed(self) -> None:
-        """Count a call that failed; the last of so many in a row, or the one that was tried, opens it."""
+    def _failed(self) -> None:
+        """Open it after so many failures in a row, and after that of the call that was tried."""
         self._failures += 1
         if self.seconds() > 0 or (not self.is_open and self._failures < self.circuit.failures):
             return
@@ -183,3 +189,17 @@ def breaker(state: str, pattern: str, circuit: Circuit) -> Breaker:
     if found is None or found.circuit != circuit:
         found = _breakers[state, pattern] = Breaker(pattern, circuit)
     return found
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What bounds the calls about the messages of a URN in one task.
+
+    Attributes:
+        pace: how fast they follow each other; None = as fast as they can.
+        breaker: keeps a handler from being called while it fails; None = nothing does.
+    """
+
+    limits: Limits
+    pace: Pace | None = None
+    breaker: Breaker | None = None

@@ -36,8 +36,12 @@ class _Called:
 
     def step(self, message: Message, *shared: Any) -> Step:
         """Return the call for a message."""
-        is_inline = self.limits.concurrency == 1 and not self.is_async
-        return Step(partial(self.run, message, *shared), self.is_async, is_inline)
+        return Step(partial(self.run, message, *shared), self.is_async, self.is_inline)
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether it is called where messages are decided about, one after the other."""
+        return self.limits.concurrency == 1 and not self.is_async
 
     @cached_property
     def is_async(self) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Protocol
 
 from babelqueue_spark.worker.calls import Calls, Steps
-from babelqueue_spark.worker.limits import Breaker, Limits, Pace, breaker
+from babelqueue_spark.worker.limits import Bounds, Limits, Pace, breaker
 from babelqueue_spark.worker.messages import Message
 from babelqueue_spark.worker.outcomes import DataFrameFailedError, Failure
 from babelqueue_spark.worker.routes import Routes, Subscriber
@@ -28,17 +28,14 @@ class Handlers(Protocol):
     def call(self, message: Message) -> Steps:
         """Call the handler of a message, which is open; returns what it returns, None where it has none."""
 
+    def alone(self, job: str) -> Callable[[Message], Any] | None:
+        """Return the function of a URN, which is open, where a message means one call of it, alone."""
+
     def subscribers(self, job: str) -> Sequence[Subscriber]:
         """Return the subscribers of a URN, in the order in which they run."""
 
-    def limits(self, job: str) -> Limits:
-        """Return the bounds of the calls about messages of a URN."""
-
-    def pace(self, job: str) -> Pace | None:
-        """Return how fast the handler of a URN is called; None = as fast as it can be."""
-
-    def breaker(self, job: str) -> Breaker | None:
-        """Return what keeps the handler of a URN from being called while it fails."""
+    def bounds(self, job: str) -> Bounds:
+        """Return what bounds the calls about messages of a URN."""
 
 
 class MessageHandlers:
@@ -54,9 +51,8 @@ class MessageHandlers:
     def __init__(self, routes: Routes, calls: Calls, state: str = "", tasks: int | None = None) -> None:
         self._of = cache(routes.message_handler)
         self.subscribers = cache(routes.subscribers)
-        self.limits = cache(self._limits)
-        self.pace = cache(self._pace)
-        self.breaker = cache(self._breaker)
+        self.bounds = cache(self._bounds)
+        self.alone = cache(self._alone)
         self._calls = calls
         self._state = state
         self._tasks = tasks
@@ -86,21 +82,24 @@ class MessageHandlers:
             return (yield step)
         return (yield from handler.responder.reply(message, step))
 
-    def _limits(self, job: str) -> Limits:
+    def _alone(self, job: str) -> Callable[[Message], Any] | None:
         handler = self._of(job)
-        if handler is not None:
-            return handler.limits.of_a_task(self._tasks)
-        return Limits(min(subscriber.limits.concurrency for subscriber in self.subscribers(job)))
-
-    def _pace(self, job: str) -> Pace | None:
-        handler, rate = self._of(job), self.limits(job).rate_limit
-        if handler is None or rate is None:
+        if handler is None or not handler.is_inline or handler.responder or self.subscribers(job):
             return None
-        return self._paces.setdefault(handler.pattern, Pace(rate))
+        shared = self._shared.get(handler.pattern, ())
+        return (lambda message: handler.run(message, *shared)) if shared else handler.run
 
-    def _breaker(self, job: str) -> Breaker | None:
-        handler, circuit = self._of(job), self.limits(job).circuit
-        return None if handler is None or circuit is None else breaker(self._state, handler.pattern, circuit)
+    def _bounds(self, job: str) -> Bounds:
+        handler = self._of(job)
+        if handler is None:
+            return _bounds_of(self.subscribers(job))
+        limits, pattern = handler.limits.of_a_task(self._tasks), handler.pattern
+        rate, circuit = limits.rate_limit, limits.circuit
+        return Bounds(
+            limits,
+            None if rate is None else self._paces.setdefault(pattern, Pace(rate)),
+            None if circuit is None else breaker(self._state, pattern, circuit),
+        )
 
 
 class FinishedDataFrameHandler:
@@ -128,12 +127,13 @@ class FinishedDataFrameHandler:
         if self._failure is not None:
             raise DataFrameFailedError(self._failure)
 
-    def limits(self, job: str) -> Limits:
-        concurrency = [subscriber.limits.concurrency for subscriber in self.subscribers(job)]
-        return Limits(min(concurrency, default=1))
-
-    def pace(self, job: str) -> None:
+    def alone(self, job: str) -> None:
         del job
 
-    def breaker(self, job: str) -> None:
-        del job
+    def bounds(self, job: str) -> Bounds:
+        return _bounds_of(self.subscribers(job))
+
+
+def _bounds_of(subscribers: Sequence[Subscriber]) -> Bounds:
+    """Return the bounds of messages that only subscribers hear of: those of the narrowest."""
+    return Bounds(Limits(min((subscriber.limits.concurrency for subscriber in subscribers), default=1)))
