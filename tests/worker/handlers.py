@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from typing import Any
@@ -46,6 +47,14 @@ def act(message: Message) -> Any:
         case "reply a number":
             return 7
     return None
+
+
+async def act_later(message: Message) -> Any:
+    """Do the same, on an event loop."""
+    await asyncio.sleep(0)
+    while message.data["do"] == "hang":
+        await asyncio.sleep(60)
+    return act(message)
 
 
 def hang() -> None:

@@ -13,7 +13,7 @@ import pytest
 from babelqueue_spark.worker import Counts, Worker
 from tests.brokers import url_of
 from tests.streams import publish
-from tests.worker.handlers import act
+from tests.worker.handlers import act, act_later
 from tests.worker.queues import lines, order, taken, work_off
 
 pytestmark = pytest.mark.spark
@@ -151,11 +151,14 @@ BY_STRATEGY = {
 CASES = [("fail", name, case) for name, case in ANY_STRATEGY.items()]
 CASES += [(strategy, name, case) for (strategy, name), case in BY_STRATEGY.items()]
 
+WAYS = {"": (1, act), "threads": (8, act), "async": (8, act_later)}
+"""How many calls are under way, and of which function."""
+
 
 class Trial:
     """A queue with the messages of one strategy's cases, worked off in one batch."""
 
-    def __init__(self, spark: Any, url: str, strategy: str, folder: Path) -> None:
+    def __init__(self, spark: Any, url: str, strategy: str, folder: Path, way: str) -> None:
         self.queue = f"orders-{folder.name}"
         self.bodies = {name: case.body(self.queue) for wanted, name, case in CASES if wanted == strategy}
         publish(url, self.queue, self.bodies.values())
@@ -168,7 +171,8 @@ class Trial:
             handler_timeout=5,
             message_log=str(folder / "messages"),
         )
-        worker.handler("urn:babel:orders:*")(act)
+        concurrency, handle = WAYS[way]
+        worker.handler("urn:babel:orders:*", concurrency=concurrency)(handle)
         work_off(spark, worker, url, self.queue, folder)
         self.counts: Counts = worker.counts
         self.lines = lines(folder / "messages")
@@ -189,7 +193,8 @@ def trials(
     def trial(broker: str, strategy: str) -> Trial:
         if (broker, strategy) not in found:
             folder = tmp_path_factory.mktemp(f"{broker}-{strategy}")
-            found[broker, strategy] = Trial(spark, url_of(broker, request, folder), strategy, folder)
+            name, _, way = broker.partition("-")
+            found[broker, strategy] = Trial(spark, url_of(name, request, folder), strategy, folder, way)
         return found[broker, strategy]
 
     return trial
@@ -208,7 +213,7 @@ def without_attempts(body: bytes) -> bytes:
     return body.partition(b',"attempts"')[0].rstrip(b"}")
 
 
-@pytest.mark.parametrize("broker", BROKERS)
+@pytest.mark.parametrize("broker", [*BROKERS, "sqlite-threads", "sqlite-async"])
 @pytest.mark.parametrize(
     ("strategy", "name", "case"), CASES, ids=[f"{strategy}: {name}" for strategy, name, _ in CASES]
 )
