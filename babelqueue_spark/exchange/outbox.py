@@ -16,9 +16,9 @@ from babelqueue_spark.bindings.sql import SqlBinding
 from babelqueue_spark.connector.message_log import MessageLog, message_log
 from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.connector.publishing import OF_ONE_QUEUE, publish_or_singly
+from babelqueue_spark.connector.rows.given import check_seconds
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.errors import BabelQueueError, BrokerError, QueuesFailedError
-from babelqueue_spark.exchange.given import check_seconds
 from babelqueue_spark.secrets import resolve
 
 logger = logging.getLogger(__name__)

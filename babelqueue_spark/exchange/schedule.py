@@ -20,12 +20,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.connector.rows.bodies import bodies
 from babelqueue_spark.connector.rows.columns import WriteRows
+from babelqueue_spark.connector.rows.given import check_seconds
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.connector.rows.writing import COLUMNS as WRITTEN
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.envelope.columns import TIMESTAMP
 from babelqueue_spark.errors import BabelQueueError, JobClaimedError, OptionError
-from babelqueue_spark.exchange.given import check_seconds
 from babelqueue_spark.exchange.releasing import Released, release
 from babelqueue_spark.exchange.table import STORE_ROWS, Job, ScheduleTable
 from babelqueue_spark.secrets import resolve
