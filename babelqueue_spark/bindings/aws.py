@@ -175,11 +175,9 @@ _FAILURES: Mapping[type[Exception], Advice] = {
     ),
     exceptions.SSLError: unreachable("TLS failed: check the endpoint and the certificates of this host"),
     exceptions.ReadTimeoutError: unreachable("it did not answer in time: raise {broker}.read_timeout"),
-    exceptions.HTTPClientError: unreachable(
-        "it cannot be reached: check region, {broker}.endpoint_url and network"
-    ),
-    exceptions.ConnectionError: unreachable(
-        "it cannot be reached: check region, {broker}.endpoint_url and network"
+    **dict.fromkeys(
+        (exceptions.HTTPClientError, exceptions.ConnectionError),
+        unreachable("it cannot be reached: check region, {broker}.endpoint_url and network"),
     ),
     ResponseParserError: unreachable(
         "what answers there does not speak {title}: check {broker}.endpoint_url"
@@ -196,7 +194,7 @@ class AwsClient:
     """Those of this service, after those of all."""
 
     def __init__(self, options: AwsOptions) -> None:
-        self._aws = options
+        self._options = options
         self._client: Any = None
 
     def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
@@ -210,7 +208,7 @@ class AwsClient:
 
     def error(self, text: str, queue: str = "", kind: type[BrokerError] = BrokerError) -> BrokerError:
         named = f"{self.noun} '{queue}': " if queue else ""
-        return kind(f"{self._aws.title} at {self._address}: {named}{text}")
+        return kind(f"{self._options.title} at {self._address}: {named}{text}")
 
     def close(self) -> None:
         if self._client is not None:
@@ -219,16 +217,18 @@ class AwsClient:
 
     @property
     def _address(self) -> str:
-        if self._client is None or self._aws.endpoint_url:
-            return self._aws.address
+        if self._client is None or self._options.endpoint_url:
+            return self._options.address
         return str(self._client.meta.region_name)
 
     def connected(self) -> Any:
         """Return the client; several threads may use it, once it is there."""
         if self._client is None:
             with self._explained(""):
-                self._client = session(self._aws).create_client(
-                    self._aws.broker, endpoint_url=self._aws.endpoint_url, config=_config(self._aws)
+                self._client = session(self._options).create_client(
+                    self._options.broker,
+                    endpoint_url=self._options.endpoint_url,
+                    config=_config(self._options),
                 )
         return self._client
 
@@ -245,7 +245,7 @@ class AwsClient:
 
     def _refusal(self, error: exceptions.ClientError) -> Advice:
         code = code_of(error)
-        service = "sts" if error.operation_name == "AssumeRole" else self._aws.broker
+        service = "sts" if error.operation_name == "AssumeRole" else self._options.broker
         action = f"{service}:{error.operation_name}"
         for pattern, advice in {**_REFUSALS, **self.refusals}.items():
             if re.search(pattern, code):
@@ -256,7 +256,7 @@ class AwsClient:
         # Not its text, which may hold the endpoint's URL with a password.
         known = (advice for kind, advice in _FAILURES.items() if isinstance(error, kind))
         found = next(known, Advice(f"the client failed with {type(error).__name__}"))
-        return found._replace(text=found.text.format(broker=self._aws.broker, title=self._aws.title))
+        return found._replace(text=found.text.format(broker=self._options.broker, title=self._options.title))
 
 
 def throttled(advice: str) -> Advice:

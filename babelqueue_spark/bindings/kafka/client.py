@@ -58,11 +58,9 @@ _ADVICE = {
     KafkaError._MSG_TIMED_OUT: unreachable(
         "it did not confirm in time: check its replicas, or raise kafka.timeout_seconds"
     ),
-    KafkaError._UNKNOWN_TOPIC: missing(
-        "the topic does not exist, and the broker may not create it: create it first"
-    ),
-    KafkaError.UNKNOWN_TOPIC_OR_PART: missing(
-        "the topic does not exist, and the broker may not create it: create it first"
+    **dict.fromkeys(
+        (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART),
+        missing("the topic does not exist, and the broker may not create it: create it first"),
     ),
     KafkaError.TOPIC_AUTHORIZATION_FAILED: forbidden(
         "this login may not do that: allow it to read, write and describe the topic"

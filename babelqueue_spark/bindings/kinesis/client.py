@@ -84,6 +84,7 @@ class KinesisClient(AwsClient):
     """A botocore client, made at the first request in the process that needs it."""
 
     noun = "stream"
+    _options: KinesisOptions
     refusals: ClassVar[Refusals] = {
         "ResourceNotFound": missing("it does not exist: create it, or check name, account and region"),
         "ExpiredIterator": Advice("its reader was away too long", IteratorExpiredError),
@@ -93,10 +94,6 @@ class KinesisClient(AwsClient):
             "read it by fewer readers, or give it more shards"
         ),
     }
-
-    def __init__(self, options: KinesisOptions) -> None:
-        super().__init__(options)
-        self._options = options
 
     def named(self, parameters: Mapping[str, Any]) -> str:
         return str(parameters.get("StreamName", ""))

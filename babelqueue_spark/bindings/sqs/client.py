@@ -48,11 +48,11 @@ class SqsClient(AwsClient):
     """A botocore client and its threads, made at the first request in the process that needs them."""
 
     noun = "queue"
+    _options: SqsOptions
     refusals: ClassVar[Refusals] = _REFUSALS
 
     def __init__(self, options: SqsOptions) -> None:
         super().__init__(options)
-        self._options = options
         self._threads: ThreadPoolExecutor | None = None
         self._urls: dict[str, str] = {}
 
