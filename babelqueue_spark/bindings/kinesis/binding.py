@@ -63,7 +63,7 @@ class KinesisBinding(LogBinding):
         return {shard.number: end for shard, end in zip(shards, ends, strict=True)}
 
     def next_offsets(self, queue: str, start: Mapping[int, int], messages: int) -> dict[int, int]:
-        """Count records behind `start`: shards share `messages` evenly, and children wait for parents."""
+        """Read behind `start` to find ends: shards share `messages` evenly, children wait for parents."""
         shards = self._kinesis.shards(queue)
         listed = {shard.number for shard in shards}
         ends = {number: CLOSED for number, offset in start.items() if offset == CLOSED}

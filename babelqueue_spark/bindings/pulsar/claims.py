@@ -65,8 +65,7 @@ class Claims:
         """Note that a consumer was closed: what it did not acknowledge is claimed no more."""
         self._ended.add(holder)
         self._held.pop(holder, None)
-        its = [text for text in self._acknowledged if text.startswith(holder.encode())]
-        for text in its:
+        for text in [text for text in self._acknowledged if text.startswith(holder.encode())]:
             del self._acknowledged[text]
 
     def has_ended(self, holder: str) -> bool:

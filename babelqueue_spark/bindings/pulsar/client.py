@@ -98,7 +98,7 @@ class Cursor:
         )
 
     def start(self) -> pulsar.MessageId:
-        """Return a reader that starts after this reads what is not acknowledged, and what was beyond that."""
+        """Return the message after which a reader starts that is to read what is not acknowledged."""
         return pulsar.MessageId(-1, *self.behind, -1)
 
     def has_acknowledged(self, entry: Position) -> bool:
@@ -211,7 +211,7 @@ class PulsarClient:
                 ) from None
 
     def read(self, queue: str, cursor: Cursor, prefetch: int) -> Iterator[pulsar.Message]:
-        """Count by a reader what a subscription has before it, up to the last message of this moment."""
+        """Yield by a reader what a subscription has before it, up to the last message of this moment."""
         if cursor.behind >= cursor.last:
             return
         patience = self._options.operation_timeout_seconds * 1000

@@ -107,7 +107,7 @@ class Layout(ABC):
         return pa.concat_arrays([pa.array([], pa.bool_()), *masks])
 
     def peek(self, queue: str, offset: int) -> list[bytes]:
-        """Yield stored elements of the ready list, which stay there."""
+        """Return stored elements of the ready list, which stay there."""
         stored: list[bytes] = self._client.run(
             "browse", [self.ready(queue)], [offset, SCRIPT_MESSAGES, SCRIPT_BYTES], repeatable=True
         )

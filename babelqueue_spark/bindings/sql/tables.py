@@ -111,7 +111,7 @@ def markers(table: str, metadata: sa.MetaData) -> sa.Table:
 
 
 def _ends_with_the_id(*_: object, dialect: Any, **__: object) -> bool:
-    """Return whether each index of this database does, unasked: the order of claims."""
+    """Return whether each index of this database ends with the id, which is the order of claims."""
     return bool(dialect.name != "postgresql")
 
 
