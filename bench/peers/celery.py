@@ -18,6 +18,7 @@ app.conf.update(
 if URL.startswith("redis"):
     app.conf.broker_transport_options = {
         "visibility_timeout": REDELIVERED_AFTER,
+        "unacked_restore_throttle": 1,
         "max_connections": IN_FLIGHT,  # greenlets acknowledge at the same time
     }
 

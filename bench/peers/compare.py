@@ -87,7 +87,7 @@ def after_kill(program: Program, run: Run) -> dict[str, int]:
     with program.running(run) as supervise:
         watch(run, run.count // 2, supervise)
         kill(run.last_process())
-        watch(run, sys.maxsize, supervise, patience=2.5 * REDELIVERED_AFTER)
+        watch(run, sys.maxsize, supervise, patience=3 * REDELIVERED_AFTER)
     times = run.times_done()
     return {"done": len(times), "done once": sum(count == 1 for count in times.values())}
 

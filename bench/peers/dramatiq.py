@@ -11,7 +11,7 @@ from bench.peers.work import REDELIVERED_AFTER, told
 URL, QUEUE, WORK = told()
 
 if URL.startswith("redis"):
-    set_broker(RedisBroker(url=URL, heartbeat_timeout=REDELIVERED_AFTER * 1000, maintenance_chance=10_000))
+    set_broker(RedisBroker(url=URL, heartbeat_timeout=REDELIVERED_AFTER * 1000, maintenance_chance=1_000_000))
 else:
     set_broker(RabbitmqBroker(url=URL))
 
