@@ -117,19 +117,26 @@ class QueuesFailedError(BrokerError):
 
     Attributes:
         failed: queue → why.
+        done: what the call would have returned: its counts of what was published.
     """
 
     condition = "BABELQUEUE_QUEUES_FAILED"
 
-    def __init__(self, message: str = "", failed: dict[str, str] | None = None) -> None:
+    def __init__(self, message: str = "", failed: dict[str, str] | None = None, done: object = None) -> None:
         super().__init__(message)
         self.failed = failed or {}
+        self.done = done
 
     @classmethod
-    def of(cls, failed: dict[str, str]) -> QueuesFailedError:
-        """Name the queues of a write that failed, each with the reason."""
+    def of(cls, failed: dict[str, str], done: object, published: int) -> QueuesFailedError:
+        """Name the queues of a write that failed, each with the reason, and tell what was published."""
         lines = "; ".join(f"{queue}: {text}" for queue, text in failed.items())
-        return cls(f"{len(failed)} queues failed, the others have their messages ({lines})", failed)
+        return cls(
+            f"{len(failed)} queues failed, the others have their messages: {published:,} were published "
+            f"({lines})",
+            failed,
+            done,
+        )
 
 
 class JobClaimedError(BabelQueueError):

@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 UNROUTED = "unrouted"
 """The original queue of dead letters that no route matches, where the options name no queue."""
 NO_ROUTE = "no_route"
+_DEAD_LETTERS = "dead letters"
+"""Stands for their queues among those that failed."""
 _QUEUE = "_exchange_queue"
 _OF_A_READ = {"error", "delivery"}
 """Columns that say that rows were read: their `queue` is where they came from."""
@@ -108,7 +110,7 @@ class Exchange:
                 `foreachBatch` a name and the batch's number; None = copies of a repeat have other ids.
 
         Raises:
-            QueuesFailedError: some queues failed; the others are written.
+            QueuesFailedError: some queues failed; the others are written, and stand in `done`.
             BabelQueueError: a stage changed what it must not change; nothing was written.
         """
         given = self._stages.marked(frame).persist()
@@ -144,10 +146,12 @@ class Exchange:
         for queue in sorted(messages):
             self._save(valid.where(F.col("queue") == queue), queue, txn, failed)
         if dead:
-            self._save(self._dead_letters(rows), "dead letters", txn, failed)
+            self._save(self._dead_letters(rows), _DEAD_LETTERS, txn, failed)
+        written = {queue: count for queue, count in messages.items() if queue not in failed}
+        done = Written(written, {} if _DEAD_LETTERS in failed else dead)
         if failed:
-            raise QueuesFailedError.of(failed)
-        return Written(messages, dead)
+            raise QueuesFailedError.of(failed, done, sum([*written.values(), *done.dead_letters.values()]))
+        return done
 
     def _save(self, rows: DataFrame, queue: str, txn: Transaction | None, failed: dict[str, str]) -> None:
         """Write rows; notes why that failed."""

@@ -73,7 +73,8 @@ class Outbox:
             BrokerError: the broker or the database failed; the next relay continues.
         """
         target = write_options(options)
-        done, closed = Relayed(), dict[str, str]()
+        done = Relayed()
+        closed: dict[str, str] = {}
         name = f"relayed-{uuid.uuid4().hex}"
         with (
             self._binding() as outbox,
@@ -83,11 +84,12 @@ class Outbox:
             for queue in outbox.pending_queues():
                 into = target.queue[0] if target.queue else queue
                 try:
-                    done += _Queue(outbox, queue, broker, into, lines).relay()
+                    for some in _Queue(outbox, queue, broker, into, lines).relay():
+                        done += some
                 except OF_ONE_QUEUE as error:
                     closed[into] = error.text
         if closed:
-            raise QueuesFailedError.of(closed)
+            raise QueuesFailedError.of(closed, done, done.messages)
         return done
 
     def _binding(self) -> SqlBinding:
@@ -106,26 +108,24 @@ class _Queue:
     into: str
     lines: MessageLog
 
-    def relay(self) -> Relayed:
+    def relay(self) -> Iterator[Relayed]:
         """Claim, publish and mark, until nothing is left or another relay has claimed the queue."""
-        done = Relayed()
+        failed = 0
         while (claimed := self.outbox.claim(self.name, _ROWS, _BYTES)).num_rows:
-            done += self._relay_claim(claimed)
-            if done.failed and not self.outbox.has_untried(self.name):
+            for some in self._relay_claim(claimed):
+                failed += some.failed
+                yield some
+            if failed and not self.outbox.has_untried(self.name):
                 break
-        return done
 
-    def _relay_claim(self, claimed: pa.RecordBatch) -> Relayed:
+    def _relay_claim(self, claimed: pa.RecordBatch) -> Iterator[Relayed]:
         """Publish and mark claimed rows; what it has no time for is released, as the claim may lapse."""
         until = time.monotonic() + self.outbox.lease / 2
-        done = Relayed()
         for part, error in self._published(claimed):
-            rows = claimed.slice(part.start, len(part))
-            done += self._marked(rows, error)
+            yield self._marked(claimed.slice(part.start, len(part)), error)
             if time.monotonic() > until:
                 self.outbox.release(self.name, claimed.slice(part.stop))
                 break
-        return done
 
     def _published(self, claimed: pa.RecordBatch) -> Iterator[tuple[range, BabelQueueError | None]]:
         """Publish claimed rows; those that wait, as the broker or the queue takes nothing, stay together."""

@@ -85,7 +85,7 @@ def release(
             for chunk in left:
                 table.give_up(chunk)
     if publisher.closed:
-        raise QueuesFailedError.of(publisher.closed)
+        raise QueuesFailedError.of(publisher.closed, done, done.messages)
     return done
 
 

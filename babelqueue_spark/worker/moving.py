@@ -123,7 +123,7 @@ def move(given: Options, plan: Plan) -> Redriven:
                 if _is_done(plan, result):
                     break
     if mover.failed:
-        raise QueuesFailedError.of(mover.failed)
+        raise QueuesFailedError.of(mover.failed, result, len(result.moves))
     return result
 
 

@@ -119,6 +119,7 @@ def test_a_queue_that_fails_does_not_stop_the_others_and_a_repeat_publishes_it(s
     with pytest.raises(QueuesFailedError, match=r"1 queues failed, .*closed today") as raised:
         router.write(router.publish(events(spark, CREATED)), TXN)
     assert [*raised.value.failed] == ["orders"]
+    assert raised.value.done == Written({"created": 1, "rest": 1})
     assert [numbers_in(url, queue) for queue in ("created", "orders", "rest")] == [[0], [], [0]]
     with database.begin() as connection:
         connection.exec_driver_sql("DROP TRIGGER refuse")

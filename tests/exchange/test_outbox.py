@@ -24,7 +24,7 @@ from babelqueue_spark.bindings.sql import SqlBinding
 from babelqueue_spark.connector import publishing
 from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.errors import BrokerError, BrokerFullError, BrokerUnreachableError, QueuesFailedError
-from babelqueue_spark.exchange import Outbox
+from babelqueue_spark.exchange import Outbox, Relayed
 from babelqueue_spark.exchange import outbox as outbox_module
 from babelqueue_spark.testing import eventually, in_processes
 from tests.brokers import url_of
@@ -167,7 +167,7 @@ class TestRelay:
         failure = pytest.raises(QueuesFailedError, match="extend its ACL")
         with may_use(redis_server, f"{queue}-open") as url, failure as raised:
             box.relay({"url": url})
-        assert [*raised.value.failed] == [closed]
+        assert ([*raised.value.failed], raised.value.done) == ([closed], Relayed(2))
         assert numbers_in(redis_server.url, f"{queue}-open") == [1, 3]
         assert box.relay({"url": redis_server.url}).messages == 2
         assert numbers_in(redis_server.url, closed) == [0, 2]
@@ -294,8 +294,9 @@ class TestRelay:
         monkeypatch.setattr(RabbitBinding, "_publish", failing)
         store(box, range(6), [queue])
         if error is BrokerFullError:
-            with pytest.raises(QueuesFailedError):
+            with pytest.raises(QueuesFailedError) as raised:
                 box.relay({"url": rabbitmq_in_twos})
+            assert raised.value.done == Relayed(2)
             assert [status for (status,) in columns(box, "status")].count("published") == 2
         box.relay({"url": rabbitmq_in_twos})
         assert numbers_in(rabbitmq_in_twos, queue) == list(range(6))

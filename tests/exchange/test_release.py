@@ -185,7 +185,8 @@ def test_a_queue_that_is_closed_to_the_user_stops_no_other(
     failure = pytest.raises(QueuesFailedError, match="extend its ACL")
     with may_use(redis_server, queue) as url, failure as raised:
         schedule.release({"url": url})
-    assert [*raised.value.failed] == [closed]
+    assert ([*raised.value.failed], raised.value.done) == ([closed], Released(2, 0))
+    assert "the others have their messages: 2 were published" in raised.value.text
     assert numbers_in(redis_server.url, queue) == [1, 3]
     assert [row["state"] for row in waiting(schedule)] == ["claimed"] * 2
     assert schedule.release({"url": redis_server.url}) == Released(2, 0)
