@@ -99,10 +99,10 @@ def publish_or_singly(
     queue: str,
     messages: pa.RecordBatch,
     *,
-    keys: Callable[[int | None], IdSource],
-    singly: bool,
-    note: Callable[[int], object],
     lines: MessageLog,
+    keys: Callable[[int | None], IdSource | None] = lambda _: None,
+    singly: bool = False,
+    note: Callable[[int], object] = lambda _: None,
 ) -> Iterator[tuple[range, BabelQueueError | None]]:
     """Publish messages together; what is left once the broker refuses that goes one by one.
 
@@ -112,10 +112,10 @@ def publish_or_singly(
         binding: publishes them.
         queue: where all of them go.
         messages: an `OUTGOING` batch.
+        lines: get a line about each message.
         keys: a row that goes alone, None = all → the source of idempotency keys.
         singly: whether it was noted that they go one by one.
         note: note it of the messages from a row on; called before the first of them goes.
-        lines: get a line about each message.
 
     Raises:
         BrokerError: the broker or the queue takes nothing now; what was not yielded waits.
@@ -141,7 +141,7 @@ def publish_or_singly(
 
 
 def _refusal(
-    binding: BaseBinding, queue: str, message: pa.RecordBatch, keys: IdSource, lines: MessageLog
+    binding: BaseBinding, queue: str, message: pa.RecordBatch, keys: IdSource | None, lines: MessageLog
 ) -> BabelQueueError | None:
     """Publish one message; returns why the broker cannot carry it."""
     try:

@@ -19,7 +19,7 @@ from babelqueue_spark.bindings import OUTGOING, Binding
 from babelqueue_spark.bindings.batches import HEADERS
 from babelqueue_spark.connector.message_log import MessageLog, message_log
 from babelqueue_spark.connector.options import Options
-from babelqueue_spark.connector.publishing import publish_parts
+from babelqueue_spark.connector.publishing import publish_or_singly
 from babelqueue_spark.connector.rows.dead_letters import is_dead_letter_queue
 from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows
 from babelqueue_spark.envelope import strip_dead_letter, validate
@@ -28,12 +28,14 @@ from babelqueue_spark.errors import (
     BrokerError,
     BrokerFullError,
     BrokerUnreachableError,
+    MessageTooLargeError,
     OptionError,
     QueuesFailedError,
 )
 from babelqueue_spark.worker.messages import BYPASS_HEADER
 
 _BATCH_BYTES = 64 << 20
+_MOST_SHOWN = 5
 _OF_ALL_QUEUES = (BrokerUnreachableError, BrokerAuthenticationError, BrokerFullError)
 
 
@@ -72,7 +74,8 @@ class Redriven:
 
     Attributes:
         moves: the messages that were moved.
-        kept: why others stay → messages: `not selected`, `not acceptable`, `no queue`, `too fresh`.
+        kept: why others stay → messages: `not selected`, `not acceptable`, `no queue`, `too fresh`,
+            `too large`.
     """
 
     moves: list[Move] = field(default_factory=list)
@@ -122,8 +125,7 @@ def move(given: Options, plan: Plan) -> Redriven:
                     mover.move(claim, chosen)
                 if _is_done(plan, result):
                     break
-    if mover.failed:
-        raise QueuesFailedError.of(mover.failed, result, len(result.moves))
+        mover.check()
     return result
 
 
@@ -274,6 +276,7 @@ class _Mover:
 
     Attributes:
         failed: queue → why it took no more.
+        too_large: queue → ids of the messages that are too large for it.
     """
 
     plan: Plan
@@ -281,6 +284,7 @@ class _Mover:
     lines: MessageLog
     result: Redriven
     failed: dict[str, str] = field(default_factory=dict)
+    too_large: dict[str, list[str]] = field(default_factory=dict)
 
     def move(self, claim: Claim, chosen: Mapping[int, Move]) -> None:
         """Move rows up to the limit; those that a queue does not take stay, and make room for others."""
@@ -292,22 +296,34 @@ class _Mover:
     def _move_to(self, target: str, claim: Claim, moves: Mapping[int, Move]) -> None:
         rows = list(moves)
         messages = _outgoing(claim.deliveries.take(pa.array(rows)), self.plan, self.binding)
-        for part in self._published(target, messages):
-            moved = rows[part.start : part.stop]
-            claim.acknowledge(moved)
-            self.result.moves += [moves[row] for row in moved]
-
-    def _published(self, target: str, messages: pa.RecordBatch) -> Iterator[range]:
-        """Yield the rows of each chunk that the queue took."""
         try:
-            for part, _ in publish_parts(self.binding, target, messages, lines=self.lines):
-                yield part
+            for part, error in publish_or_singly(self.binding, target, messages, lines=self.lines):
+                some = rows[part.start : part.stop]
+                if error is None:
+                    claim.acknowledge(some)
+                    self.result.moves += [moves[row] for row in some]
+                elif isinstance(error, MessageTooLargeError):
+                    self.too_large.setdefault(target, []).extend(str(moves[row].id) for row in some)
+                    self.result.kept["too large"] += len(some)
+                else:
+                    raise error
         except _OF_ALL_QUEUES:
             raise
         except BrokerError as error:
             if self.plan.to is not None:
                 raise
             self.failed[target] = error.text
+
+    def check(self) -> None:
+        """Raise `QueuesFailedError` where queues took no more, or not what is too large for them."""
+        failed = {target: _too_large(ids) for target, ids in self.too_large.items()} | self.failed
+        if failed:
+            raise QueuesFailedError.of(failed, self.result, len(self.result.moves))
+
+
+def _too_large(ids: Sequence[str]) -> str:
+    shown = ", ".join(ids[:_MOST_SHOWN]) + (" and others" if len(ids) > _MOST_SHOWN else "")
+    return f"{len(ids)} messages are larger than it takes and stay: {shown}"
 
 
 def _outgoing(deliveries: pa.RecordBatch, plan: Plan, binding: Binding) -> pa.RecordBatch:

@@ -46,8 +46,9 @@ def redrive(
     Raises:
         OptionError: the broker keeps no headers for `bypass`, messages would go round in circles, or claims
             would lapse before the end.
-        QueuesFailedError: some queues took no more; their letters stay, the others moved.
-        BrokerError: the broker is out of reach or full, or `to` refuses a message; earlier moves stay.
+        QueuesFailedError: some queues took no more, or messages are too large for them; these letters stay,
+            the others moved.
+        BrokerError: the broker is out of reach or full, or `to` takes nothing; earlier moves stay.
     """
     condition = F.expr(where) if isinstance(where, str) else where
     selection = _All() if condition is None else _Matching(spark, condition)

@@ -14,8 +14,9 @@ import pytest
 import redis
 
 from babelqueue_spark.bindings import OUTGOING, binding_class
+from babelqueue_spark.bindings.sql import SqlBinding
 from babelqueue_spark.connector.options import read_options
-from babelqueue_spark.errors import BrokerError, OptionError, QueuesFailedError
+from babelqueue_spark.errors import BrokerError, MessageTooLargeError, OptionError, QueuesFailedError
 from babelqueue_spark.testing import eventually, in_processes
 from babelqueue_spark.worker import redrive
 from tests.brokers import short_claims, url_of
@@ -182,6 +183,30 @@ def test_a_queue_that_fails_keeps_its_letters_and_stops_no_others(
     assert list(caught.value.failed) == [key]
     assert [json.loads(body)["data"]["n"] for body in taken(url, queue, 2)] == [1, 2]
     assert taken(url, dlq, 2) == [bodies[0], bodies[3]]
+
+
+@pytest.mark.parametrize("to", [None, "elsewhere"])
+def test_a_letter_that_is_too_large_stays_and_stops_no_others(
+    queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str | None
+) -> None:
+    url, dlq = f"sqlite:///{tmp_path}/queue.db", f"{queue}.dlq"
+    bodies = [dead(order(queue, n=n), queue) for n in range(5)]
+    publish(url, dlq, bodies)
+    publish_now = SqlBinding.publish
+
+    def small(self: Any, queue: str, messages: pa.RecordBatch, **given: Any) -> int:
+        if any(b'"n":1' in body for body in messages.column("body").to_pylist()):
+            raise MessageTooLargeError("it is too large")
+        return publish_now(self, queue, messages, **given)
+
+    monkeypatch.setattr(SqlBinding, "publish", small)
+    with pytest.raises(QueuesFailedError) as caught:
+        redrive(None, {"url": url}, dlq, to=to)  # type: ignore[arg-type]  # it asks Spark for conditions alone
+    [[target, why]] = caught.value.failed.items()
+    assert target == (to or queue)
+    assert json.loads(bodies[1])["meta"]["id"] in why
+    assert [json.loads(body)["data"]["n"] for body in taken(url, target, 4)] == [0, 2, 3, 4]
+    assert taken(url, dlq, 1) == [bodies[1]]
 
 
 def test_a_crash_before_the_acknowledge_duplicates_and_ids_tell(spark: Any, url: str, queue: str) -> None:
