@@ -15,11 +15,13 @@ import pytest
 from babelqueue.codec import EnvelopeCodec
 
 from babelqueue_spark.bindings import OUTGOING
-from babelqueue_spark.connector.options import read_options
+from babelqueue_spark.connector.options import read_options, write_options
 from babelqueue_spark.errors import BabelQueueError, OptionError, RequestFailedError, RequestTimeoutError
 from babelqueue_spark.exchange import ask
 from babelqueue_spark.testing import eventually
 from babelqueue_spark.worker import Message, Reject, Retry, Worker
+from babelqueue_spark.worker.messages import REPLY_TO_HEADER
+from babelqueue_spark.worker.responding import Responder
 from tests.brokers import url_of
 from tests.streams import backlog, publish, stream
 from tests.worker.queues import order, taken, work_off
@@ -244,6 +246,18 @@ def test_a_request_that_names_what_is_no_queue_is_a_dead_letter(
     assert block["reason"] == "no_reply_to"
     assert "is not the name of a queue" in block["error"]
     assert len(taken(url, f"{queue}-replies", 1)) == 1
+
+
+@pytest.mark.parametrize(
+    "to", ["https://sqs.eu-west-1.amazonaws.com/1/replies", "arn:aws:sqs:eu-west-1:1:replies"]
+)
+def test_a_request_does_not_name_a_queue_of_another_account_of_sqs(to: str) -> None:
+    """It is refused before the user's function runs."""
+    run: list[Message] = []
+    answer = Responder(run.append, write_options({"url": "sqs://eu-west-1"}))
+    with pytest.raises(Reject, match="of this account alone") as refused:
+        answer(Message(PRICE, "trace", "id", 0, "orders", b"{}", {REPLY_TO_HEADER: to}, None))
+    assert (refused.value.reason, run) == ("no_reply_to", [])
 
 
 @pytest.mark.spark

@@ -209,6 +209,16 @@ def test_a_letter_that_is_too_large_stays_and_stops_no_others(
     assert taken(url, dlq, 1) == [bodies[1]]
 
 
+def test_a_letter_of_sqs_names_no_queue_of_another_account(elasticmq_server: Any, queue: str) -> None:
+    url, letters = elasticmq_server.url, f"{queue}-letters"
+    foreign = f"arn:aws:sqs:eu-west-1:123456789012:{queue}"
+    bodies = [dead(order(queue, n=n), target) for n, target in enumerate([foreign, queue])]
+    publish(url, letters, bodies)
+    result = redrive(None, {"url": url}, letters)  # type: ignore[arg-type]
+    assert ([move.to for move in result.moves], result.kept) == ([queue], {"no queue": 1})
+    assert taken(url, letters, 1) == [bodies[0]]
+
+
 def test_a_crash_before_the_acknowledge_duplicates_and_ids_tell(spark: Any, url: str, queue: str) -> None:
     bodies = [order(queue, n=n) for n in range(3)]
     publish(url, f"{queue}.dlq", [dead(body, queue) for body in bodies])
