@@ -68,7 +68,7 @@ def test_keys_are_case_insensitive_and_typed() -> None:
     )
     assert options.broker == "sql"
     assert options.queue == ("orders", "mails")
-    assert (options.max_messages, options.max_bytes) == (10, 1 << 20)
+    assert (options.max_messages_per_trigger, options.max_bytes_per_trigger) == (10, 1 << 20)
     assert not options.fail_on_data_loss
     assert options.client_options == {"table": "work"}
 
@@ -96,7 +96,11 @@ def test_each_field_is_made_by_one_option() -> None:
 def test_what_is_not_given_has_its_default() -> None:
     options = read_options({"url": URL, "queue": "q"})
     assert options.given == {"url", "queue"}
-    assert (options.max_messages, options.max_bytes, options.max_fetch_time) == (100_000, 256 << 20, 10)
+    assert (options.max_messages_per_trigger, options.max_bytes_per_trigger, options.max_fetch_time) == (
+        100_000,
+        256 << 20,
+        10,
+    )
     assert (options.journal_retention, options.visibility_timeout) == (0, None)
     assert (options.fail_on_data_loss, options.allow_empty_list_data) == (True, False)
     assert write_options({"url": URL}).dead_letter_style == "babelqueue"

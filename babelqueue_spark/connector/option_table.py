@@ -78,25 +78,28 @@ On = Literal["both", "reads", "stream reads", "logs", "writes", "batch writes"]
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """One option of the connector: its parser, its field of `Options`, and its row in docs/options.md.
+    """One option of the connector: its parser, and its row in docs/options.md.
 
     Attributes:
         name: as documented; users may write it in any case.
         parse: makes a value of the text; its `ValueError` says what the option takes.
-        field: the field of `Options` that holds the value.
-        on: what the option is for; all options for logs are for reads.
         doc: meaning, in Markdown.
+        on: what the option is for; all options for logs are for reads.
         default: text that is parsed when the option is not given; None leaves the field as `Options` has it.
         default_doc: what docs/options.md says of the default; None shows `default`.
     """
 
     name: str
     parse: Callable[[str], Any]
-    field: str
-    on: On
     doc: str
+    on: On = "both"
     default: str | None = None
     default_doc: str | None = None
+
+    @property
+    def field(self) -> str:
+        """The field of `Options` that holds the value: the name in Python's case."""
+        return re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", self.name)
 
     def value(self, text: str) -> Any:
         """Parse the text; `OptionError` says what the option takes."""
@@ -113,8 +116,6 @@ OPTIONS = (
     Option(
         name="url",
         parse=str,
-        field="url",
-        on="both",
         default_doc="required",
         doc="the broker: `redis://…`, `redis+cluster://…`, `redis+sentinel://…`, "
         "`amqp://…`, `sqs://REGION`, `pulsar://…`, `artemis://…`, `kafka://…`, `kinesis://REGION`, "
@@ -125,8 +126,6 @@ OPTIONS = (
     Option(
         name="broker",
         parse=_broker_name,
-        field="broker",
-        on="both",
         default_doc="by scheme",
         doc="`redis`, `rabbitmq`, `sqs`, `pulsar`, `artemis`, `kafka`, `kinesis`, `firehose`, `servicebus` "
         "or `sql`, where the URL's scheme does not tell",
@@ -134,15 +133,12 @@ OPTIONS = (
     Option(
         name="queue",
         parse=_queues,
-        field="queue",
-        on="both",
         default_doc="required on reads",
         doc="one queue, or several with commas (reads)",
     ),
     Option(
         name="journalLocation",
         parse=_location,
-        field="journal_location",
         on="stream reads",
         default_doc="required",
         doc="directory (an absolute path) or object store (`s3://…`, `gs://…`, `abfss://…`) that driver and "
@@ -151,7 +147,6 @@ OPTIONS = (
     Option(
         name="journalRetention",
         parse=seconds,
-        field="journal_retention",
         on="stream reads",
         default="0s",
         doc="how long committed segments stay, for replays from an older checkpoint",
@@ -159,7 +154,6 @@ OPTIONS = (
     Option(
         name="maxMessagesPerTrigger",
         parse=_count,
-        field="max_messages",
         on="stream reads",
         default="100000",
         doc="most messages a batch",
@@ -167,7 +161,6 @@ OPTIONS = (
     Option(
         name="maxBytesPerTrigger",
         parse=byte_size,
-        field="max_bytes",
         on="stream reads",
         default="256m",
         doc="most bytes of bodies a batch",
@@ -175,7 +168,6 @@ OPTIONS = (
     Option(
         name="maxFetchTime",
         parse=seconds,
-        field="max_fetch_time",
         on="stream reads",
         default="10s",
         doc="longest time for which a reader task claims",
@@ -183,7 +175,6 @@ OPTIONS = (
     Option(
         name="numPartitions",
         parse=_count,
-        field="num_partitions",
         on="stream reads",
         default=str(min(os.cpu_count() or 1, 8)),
         default_doc="cores of the driver, 8 at most",
@@ -192,7 +183,6 @@ OPTIONS = (
     Option(
         name="visibilityTimeout",
         parse=seconds,
-        field="visibility_timeout",
         on="stream reads",
         default_doc="the binding's: 90 s",
         doc="how long a claim may stay unacknowledged; RabbitMQ, Pulsar, Artemis, Kafka, Kinesis and "
@@ -201,7 +191,6 @@ OPTIONS = (
     Option(
         name="startingOffsets",
         parse=_offsets,
-        field="starting_offsets",
         on="logs",
         default_doc="`earliest`",
         doc="where a query begins: `earliest`, `latest`, or JSON such as "
@@ -211,7 +200,6 @@ OPTIONS = (
     Option(
         name="endingOffsets",
         parse=_offsets,
-        field="ending_offsets",
         on="logs",
         default_doc="`latest`",
         doc="where a batch read ends; a stream takes none",
@@ -219,7 +207,6 @@ OPTIONS = (
     Option(
         name="failOnDataLoss",
         parse=flag,
-        field="fail_on_data_loss",
         on="stream reads",
         default="true",
         doc="whether missing content of a journal or log fails the query",
@@ -227,7 +214,6 @@ OPTIONS = (
     Option(
         name="allowEmptyListData",
         parse=flag,
-        field="allow_empty_list_data",
         on="reads",
         default="false",
         doc='read PHP\'s `"data":[]` as an empty object',
@@ -235,8 +221,6 @@ OPTIONS = (
     Option(
         name="catalog",
         parse=Registry,
-        field="catalog",
-        on="both",
         default_doc="none",
         doc="path or URL of the SDKs' `registry.json`, or of its folder: a read gets the column `violation`, "
         "a write refuses payloads with one; see [the catalog](catalog.md)",
@@ -244,8 +228,6 @@ OPTIONS = (
     Option(
         name="messageLog",
         parse=_folder,
-        field="message_log",
-        on="both",
         default_doc="no log",
         doc="shared directory for a [JSON line about each message](worker.md#counts-and-logs), with its "
         "whole body; with `catalog`, [sensitive fields](catalog.md#sensitive-fields) are masked",
@@ -253,7 +235,6 @@ OPTIONS = (
     Option(
         name="largeNumbers",
         parse=_either("number", "string"),
-        field="large_numbers",
         on="writes",
         default="number",
         doc="`number`, or `string`: integers in `data` beyond 2^53 - 1 go as strings, since "
@@ -262,7 +243,6 @@ OPTIONS = (
     Option(
         name="tracing",
         parse=Tracing.of,
-        field="tracing",
         on="writes",
         default_doc="no spans",
         doc="`environment`, or `module:function`, which returns a `TracerProvider`: [a span for each "
@@ -271,7 +251,6 @@ OPTIONS = (
     Option(
         name="deadLetterStyle",
         parse=_either("babelqueue", "initphp"),
-        field="dead_letter_style",
         on="writes",
         default="babelqueue",
         doc="`babelqueue` (`<queue>.dlq`, on SQS `<queue>-dlq`) or `initphp` (see the broker's page)",
@@ -279,7 +258,6 @@ OPTIONS = (
     Option(
         name="deadLetterQueue",
         parse=str,
-        field="dead_letter_queue",
         on="writes",
         default_doc="",
         doc="where dead letters go, instead of the style's name",
@@ -287,7 +265,6 @@ OPTIONS = (
     Option(
         name="txnAppId",
         parse=str,
-        field="txn_app_id",
         on="batch writes",
         default_doc="that of the stream, within `foreachBatch` on a classic session",
         doc="with `txnVersion`, names a write: a repeat has the same ids, and is dropped where that is "
@@ -296,7 +273,6 @@ OPTIONS = (
     Option(
         name="txnVersion",
         parse=_version,
-        field="txn_version",
         on="batch writes",
         default_doc="that of the stream, as for `txnAppId`",
         doc="number of the write, with `txnAppId`",

@@ -59,8 +59,8 @@ class Options:
     queue: tuple[str, ...] = ()
     journal_location: str | None = None
     journal_retention: float
-    max_messages: int
-    max_bytes: int
+    max_messages_per_trigger: int
+    max_bytes_per_trigger: int
     max_fetch_time: float
     num_partitions: int
     visibility_timeout: float | None = None

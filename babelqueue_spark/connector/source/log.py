@@ -117,7 +117,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             known = self._start()
         unlimited = is_unlimited(limit)
         self._ends = self._log.ends(
-            self._binding, known, sys.maxsize if unlimited else self._options.max_messages
+            self._binding, known, sys.maxsize if unlimited else self._options.max_messages_per_trigger
         )
         end = self._ends if known is None else self._end_after(known, unlimited=unlimited)
         first_batch = start is None or start.get("initial")
@@ -129,13 +129,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = self._log.still_valid(self._binding, known, self._ends)
         end = self._ends if self._target is None else self._ends.capped_at(self._target)
         if not unlimited and self._binding.counts_messages:
-            end = end.limited(known, self._options.max_messages)
+            end = end.limited(known, self._options.max_messages_per_trigger)
         self._pace.polled(idle=not known.size_to(end))
         return end.at_least(known)
 
     def getDefaultReadLimit(self) -> Any:
         """Limit a batch to `maxMessagesPerTrigger`."""
-        return max_rows(self._options.max_messages)
+        return max_rows(self._options.max_messages_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Stop the query at what is there now."""

@@ -98,7 +98,7 @@ def budget_of(options: Options, *, first: bool, unlimited: bool) -> int | None:
     bounded = "maxMessagesPerTrigger" in options.given
     if unlimited or (first and not bounded and not ADMISSION_CONTROL):
         return None
-    return options.max_messages
+    return options.max_messages_per_trigger
 
 
 def plan_reads(
@@ -121,10 +121,10 @@ def plan_reads(
     reads = []
     for queue, messages in shares.items():
         partitions = min(-(-options.num_partitions * messages // total), -(-messages // WORTH_A_TASK))
-        max_bytes = options.max_bytes * messages // total
+        max_bytes = options.max_bytes_per_trigger * messages // total
         if budget is None:
             partitions = max(partitions, -(-messages // usual))
-            max_bytes = partitions * max(1, options.max_bytes // options.num_partitions)
+            max_bytes = partitions * max(1, options.max_bytes_per_trigger // options.num_partitions)
         reads.append({"queue": queue, "partitions": partitions, "messages": messages, "bytes": max_bytes})
     return reads
 
@@ -141,11 +141,12 @@ def count_tasks(reads: Iterable[Mapping[str, Any]], options: Options, budget: in
 
 def task_bytes(options: Options, budget: int | None) -> int:
     """Return the most bytes of bodies that one reader task claims."""
-    return options.max_bytes if budget is not None else max(1, options.max_bytes // options.num_partitions)
+    most = options.max_bytes_per_trigger
+    return most if budget is not None else max(1, most // options.num_partitions)
 
 
 def _usual_size(options: Options) -> int:
-    return -(-options.max_messages // options.num_partitions)
+    return -(-options.max_messages_per_trigger // options.num_partitions)
 
 
 def _fair_shares(backlog: Mapping[str, int], budget: int | None, turn: int) -> dict[str, int]:

@@ -79,7 +79,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> Any:
         """Limit a batch to `maxMessagesPerTrigger`."""
-        return max_rows(self._options.max_messages)
+        return max_rows(self._options.max_messages_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Stop the query after as many messages as are there now."""
