@@ -40,6 +40,8 @@ _CHUNK_ROWS = 1_000
 _CHUNK_BYTES = 64 << 20
 _PAGE_ROWS = 1_000
 _WAITING, _FAILED = 0, -1
+_STORED = ("job_id", "due_at", "queue", "body", "headers", "key")
+"""What a job brings with it."""
 _IN_MYSQL: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_default_charset": "utf8mb4"}
 _ID = BigInteger().with_variant(Integer(), "sqlite")
 _BYTES = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
@@ -375,32 +377,14 @@ def _chunks(name: str, metadata: MetaData) -> Table:
 
 
 def _row(job: Job) -> dict[str, Any]:
-    return {
-        "job_id": job.job_id,
-        "due_at": job.due_at,
-        "queue": job.queue,
-        "body": job.body,
-        "headers": job.headers,
-        "key": job.key,
-        "chunk": _WAITING,
-        "error": None,
-        "singly": 0,
-    }
+    return {**{name: getattr(job, name) for name in _STORED}, "chunk": _WAITING, "error": None, "singly": 0}
 
 
 def _job(row: Any) -> Job:
     return Job(
-        job_id=row.job_id,
-        due_at=row.due_at,
-        queue=row.queue,
-        body=row.body,
-        headers=row.headers,
-        key=row.key,
+        **{name: getattr(row, name) for name in (*_STORED, "scheduled_at", "generation", "error")},
         number=row.id,
-        scheduled_at=row.scheduled_at,
-        generation=row.generation,
         state="claimed" if row.chunk > 0 else "failed" if row.chunk == _FAILED else "waiting",
-        error=row.error,
         singly=bool(row.singly),
     )
 
