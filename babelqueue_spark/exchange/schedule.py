@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -29,6 +30,7 @@ from babelqueue_spark.errors import BabelQueueError, JobClaimedError, OptionErro
 from babelqueue_spark.exchange.releasing import Released, release
 from babelqueue_spark.exchange.table import STORE_ROWS, Job, ScheduleTable
 from babelqueue_spark.secrets import resolve
+from babelqueue_spark.worker.messages import LONGEST_JOB_ID
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +45,7 @@ _JOBS_ARROW = pa.schema([(name, _ARROW[kind]) for name, kind in map(str.split, J
 _STORED = pa.schema([("job_id", pa.string()), ("claimed", pa.bool_())])
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_LONGEST_ID = 1_024
+_PAUSE = 0.5
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Schedule:
     Args:
         url: any SQLAlchemy URL (SQLite, PostgreSQL, MariaDB), or `env:NAME`, `file:/path`. Driver and
             executors connect to it.
-        table: its name. Claims stand in `<table>_chunks`.
+        table: its name. Claims stand in `<table>_chunks`, and what workers put in `<table>_puts`.
         lease: seconds after which what a release had claimed that died is published by another. Longer
             than the publication of a thousand messages.
     """
@@ -103,6 +105,32 @@ class Schedule:
         if claimed:
             raise JobClaimedError(_claimed_text(claimed, "replaced"), claimed, scheduled)
         return scheduled  # type: ignore[no-any-return]
+
+    def put(self, jobs: pa.RecordBatch, key: str) -> None:
+        """Store and cancel jobs, all of them, or none where that was done under the same key: for workers.
+
+        A job that a release is publishing is waited for, and stored again behind it.
+
+        Args:
+            jobs: in the order in which they count: `job_id`, `send_at` in microseconds since 1970 (null = the
+                job is cancelled), and `queue`, `body`, `headers`, `key`.
+            key: up to 64 characters.
+
+        Raises:
+            JobClaimedError: a release was publishing jobs for longer than the lease; nothing was changed.
+        """
+        changes = [_change(row) for row in jobs.to_pylist()]
+        until = time.monotonic() + self.lease
+        with self._open() as table:
+            while True:
+                claimed, kept = table.put(changes, key)
+                if not claimed:
+                    break
+                if time.monotonic() > until:
+                    raise JobClaimedError(_claimed_text(sorted(claimed), "replaced"), sorted(claimed))
+                time.sleep(_PAUSE)
+        if kept:
+            logger.warning(_claimed_text(kept, "cancelled"))
 
     def cancel(self, job_ids: Iterable[str]) -> int:
         """Delete jobs by their ids; returns how many still waited.
@@ -232,15 +260,29 @@ def _jobs(rows: WriteRows, names: Sequence[str], source: IdSource) -> list[Job]:
     return [Job(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
 
+def _change(row: Mapping[str, Any]) -> Job | str:
+    """Return the job of a row, or the id of one that is cancelled."""
+    if row["send_at"] is None:
+        return str(row["job_id"])
+    return Job(
+        job_id=row["job_id"],
+        due_at=row["send_at"],
+        queue=row["queue"],
+        body=row["body"],
+        headers=_headers(row["headers"]),
+        key=row["key"],
+    )
+
+
 def _headers(pairs: list[tuple[str, str]] | None) -> bytes | None:
     return msgspec.json.encode(dict(pairs)) if pairs else None
 
 
 def _check(rows: WriteRows, names: Sequence[str | None]) -> None:
     for row, job_id in enumerate(names):
-        if not job_id or len(job_id) > _LONGEST_ID:
+        if not job_id or len(job_id) > LONGEST_JOB_ID:
             raise BabelQueueError(
-                f"{rows.name(row)} has no job id of 1 to {_LONGEST_ID} characters: fill the column"
+                f"{rows.name(row)} has no job id of 1 to {LONGEST_JOB_ID} characters: fill the column"
             )
     missing = rows.batch.column("_send_at").is_null()
     if pc.any(missing).as_py():

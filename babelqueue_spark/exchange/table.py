@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from sqlalchemy import (
     BigInteger,
@@ -28,6 +28,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import mysql
+from sqlalchemy.exc import IntegrityError
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.batches import fitting
@@ -39,6 +40,8 @@ STORE_ROWS = 1_000
 _CHUNK_ROWS = 1_000
 _CHUNK_BYTES = 64 << 20
 _PAGE_ROWS = 1_000
+_KEYS_KEPT = 7 * 86_400 * 1_000_000
+"""Microseconds, longer than a worker that failed should wait for its next start."""
 _WAITING, _FAILED = 0, -1
 _STORED = ("job_id", "due_at", "queue", "body", "headers", "key")
 """What a job brings with it."""
@@ -47,6 +50,7 @@ _ID = BigInteger().with_variant(Integer(), "sqlite")
 _BYTES = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
 _TEXT = Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
 
+T = TypeVar("T")
 State = Literal["waiting", "claimed", "failed"]
 
 
@@ -106,12 +110,20 @@ class Chunk:
     leased_until: int
 
 
+class _ClaimedError(Exception):
+    """A release is publishing jobs that are to be replaced: the transaction ends without a change."""
+
+    def __init__(self, job_ids: set[str]) -> None:
+        super().__init__()
+        self.job_ids = job_ids
+
+
 class ScheduleTable:
     """A schedule in a database, whose tables are made where they are missing; times are the server's.
 
     Args:
         url: a connection string of SQLAlchemy, secrets resolved.
-        table: its name; claims stand in `<table>_chunks`.
+        table: its name; claims stand in `<table>_chunks`, what workers put in `<table>_puts`.
         lease: seconds after which the claim of a release that died is another's.
     """
 
@@ -120,6 +132,7 @@ class ScheduleTable:
         metadata = MetaData()
         self._jobs = _jobs(table, metadata)
         self._chunks = _chunks(f"{table}_chunks", metadata)
+        self._puts = _puts(f"{table}_puts", metadata)
         self._client = SqlClient(given.url, metadata)
         self._lease = int(lease * 1_000_000)
 
@@ -137,6 +150,45 @@ class ScheduleTable:
             lambda connection: self._stored(connection, wanted), "scheduled the same ids"
         )
         return {wanted[key].job_id for key in held}
+
+    def put(self, changes: Sequence[Job | str], key: str) -> tuple[set[str], list[str]]:
+        """Store jobs, and delete those whose ids are given, all at once; nothing under a key that is known.
+
+        Of several changes of one id, the last counts.
+
+        Returns:
+            The ids that are to be stored and are claimed, for which nothing was changed; and those that are
+            to be deleted and are claimed, which stay.
+        """
+        last = {key_of(change if isinstance(change, str) else change.job_id): change for change in changes}
+        stored = {name: change for name, change in last.items() if isinstance(change, Job)}
+        deleted = {name: change for name, change in last.items() if isinstance(change, str)}
+
+        def work(connection: Connection) -> list[str]:
+            if not self._is_new(connection, key):
+                return []
+            held = set[str]()
+            for names in _parts(sorted(stored)):
+                held |= self._stored(connection, {name: stored[name] for name in names})
+            if held:
+                raise _ClaimedError({stored[name].job_id for name in held})
+            return self._cancelled(connection, deleted)[1]
+
+        try:
+            return set(), self._client.compete(work, "scheduled the same ids")
+        except _ClaimedError as error:
+            return error.job_ids, []
+
+    def _is_new(self, connection: Connection, key: str) -> bool:
+        """Write the key down unless it is there; forget old ones."""
+        puts, now = self._puts, self._now(connection)
+        connection.execute(delete(puts).where(puts.c.put_at < now - _KEYS_KEPT))
+        try:
+            with connection.begin_nested():
+                connection.execute(insert(puts).values(name=key, put_at=now))
+        except IntegrityError:
+            return False
+        return True
 
     def _stored(self, connection: Connection, wanted: Mapping[str, Job]) -> set[str]:
         table, now = self._jobs, self._now(connection)
@@ -160,17 +212,16 @@ class ScheduleTable:
         """Delete jobs; returns how many there were, and the ids of those that are claimed, which stay."""
         wanted = {key_of(job_id): job_id for job_id in job_ids}
 
-        def work(connection: Connection) -> tuple[int, list[str]]:
-            deleted, held = 0, list[str]()
-            for keys in _parts(sorted(wanted)):
-                mine = self._jobs.c.id_key.in_(keys)
-                deleted += connection.execute(
-                    delete(self._jobs).where(mine, self._jobs.c.chunk <= _WAITING)
-                ).rowcount
-                held += connection.scalars(select(self._jobs.c.id_key).where(mine))
-            return deleted, [wanted[key] for key in held]
+        return self._client.write(lambda connection: self._cancelled(connection, wanted))
 
-        return self._client.write(work)
+    def _cancelled(self, connection: Connection, wanted: Mapping[str, str]) -> tuple[int, list[str]]:
+        deleted, held = 0, list[str]()
+        for keys in _parts(sorted(wanted)):
+            mine = self._jobs.c.id_key.in_(keys)
+            gone = connection.execute(delete(self._jobs).where(mine, self._jobs.c.chunk <= _WAITING))
+            deleted += gone.rowcount
+            held += connection.scalars(select(self._jobs.c.id_key).where(mine))
+        return deleted, [wanted[key] for key in held]
 
     def claim(
         self, writer: str, *, until: int | None, ahead: int, limit: int, longest: Callable[[str | None], int]
@@ -374,6 +425,18 @@ def _chunks(name: str, metadata: MetaData) -> Table:
         sqlite_autoincrement=True,
         **_IN_MYSQL,
     )
+
+
+def _puts(name: str, metadata: MetaData) -> Table:
+    table = Table(
+        name,
+        metadata,
+        Column("name", String(64), primary_key=True),
+        Column("put_at", BigInteger, nullable=False),
+        **_IN_MYSQL,
+    )
+    Index(f"{name}_put_idx", table.c.put_at)
+    return table
 
 
 def _row(job: Job) -> dict[str, Any]:

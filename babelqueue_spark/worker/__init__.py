@@ -10,7 +10,7 @@ from babelqueue_spark.worker.backoff import Backoff
 from babelqueue_spark.worker.counts import Counts
 from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
 from babelqueue_spark.worker.limits import Circuit
-from babelqueue_spark.worker.messages import Message, Outgoing, Reject, Retry
+from babelqueue_spark.worker.messages import Cancel, Message, Outgoing, Reject, Retry
 from babelqueue_spark.worker.moving import Move, Redriven
 from babelqueue_spark.worker.redrive import redrive
 from babelqueue_spark.worker.worker import Worker
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Backoff",
+    "Cancel",
     "Circuit",
     "Counts",
     "IdempotencyStore",

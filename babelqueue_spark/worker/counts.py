@@ -11,11 +11,13 @@ from babelqueue_spark.envelope import Reason
 from babelqueue_spark.worker.outcomes import Outcome, WorkerReason
 
 PUBLISHED = "published"
+SCHEDULED = "scheduled"
+"""The reason of what is published later, by a release of the schedule."""
 
 OTHER = "other"
 """Stands for URNs, and for reasons of handlers, that are new when a total has `MOST_COUNTS` entries."""
 MOST_COUNTS = 10_000
-_REASONS = {None, *Reason, *WorkerReason}
+_REASONS = {None, *Reason, *WorkerReason, SCHEDULED}
 
 
 @dataclass
@@ -23,7 +25,8 @@ class Counts:
     """Counters of messages, by outcome.
 
     Attributes:
-        by: (URN, outcome, reason) → messages; the outcome `published` is for what handlers returned.
+        by: (URN, outcome, reason) → messages; the outcome `published` is for what handlers
+            returned, with the reason `scheduled` for what waits for its time.
     """
 
     by: Counter[tuple[str | None, str, str | None]] = field(default_factory=Counter)
@@ -69,7 +72,7 @@ class Counts:
 
     @property
     def published(self) -> int:
-        """Messages that message handlers returned."""
+        """Messages that message handlers returned, those for the schedule among them."""
         return self._of(PUBLISHED)
 
     def add(self, rows: Iterable[Any]) -> None:

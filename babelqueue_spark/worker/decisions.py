@@ -20,8 +20,20 @@ from babelqueue_spark.bindings import OUTGOING
 from babelqueue_spark.errors import JournalError, JournalMissingError
 from babelqueue_spark.storage import open_store
 
-OUTGOING_MESSAGES = pa.schema([("queue", pa.string()), ("dead", pa.bool_()), *OUTGOING])
-"""Messages to publish: `OUTGOING`, the queue of each, and whether its dead-letter queue is meant (`dead`)."""
+OUTGOING_MESSAGES = pa.schema(
+    [
+        ("queue", pa.string()),
+        ("dead", pa.bool_()),
+        *OUTGOING,
+        ("job_id", pa.string()),
+        ("send_at", pa.int64()),
+    ]
+)
+"""Messages to publish: `OUTGOING`, the queue of each, and whether its dead-letter queue is meant (`dead`).
+
+With a `job_id` it is for the schedule: to be sent at `send_at`, in microseconds since 1970; without that
+time, the job of that name is cancelled.
+"""
 
 _BEGUN = "begun.json"
 """A file that is there as long as its batch may be decided about."""
@@ -40,6 +52,17 @@ class LogEntry:
     messages: pa.RecordBatch = field(
         default_factory=lambda: pa.RecordBatch.from_pylist([], schema=OUTGOING_MESSAGES),
     )
+
+    @property
+    def sent(self) -> pa.RecordBatch:
+        """The messages that are published now."""
+        jobs = self.messages.column("job_id")
+        return self.messages if jobs.null_count == len(jobs) else self.messages.filter(jobs.is_null())
+
+    @property
+    def scheduled(self) -> pa.RecordBatch:
+        """What is for the schedule, in the order of the handlers."""
+        return self.messages.filter(self.messages.column("job_id").is_valid())
 
 
 class DecisionLog:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.connector.options import Options
 from babelqueue_spark.envelope.urns import matches, specificity
 from babelqueue_spark.errors import OptionError
+from babelqueue_spark.worker.messages import CANCELLED
 
 Queues = str | Iterable[str]
 Pairs = Mapping[str, Queues] | Iterable[tuple[str, Queues]]
@@ -48,11 +49,13 @@ class Destinations:
         options: of the writes; their `queue` is for what names no queue and has no route.
         binding: of the broker.
         routes: the best one first.
+        schedules: whether there is a schedule.
     """
 
     options: Options
     binding: BaseBinding
-    routes: Sequence[Route] = field(default=())
+    routes: Sequence[Route] = ()
+    schedules: bool = False
 
     def queue_of(self, outgoing: Mapping[str, Any]) -> str:
         """Return the queue of a message as columns of a write; `OptionError` where it has none."""
@@ -65,5 +68,15 @@ class Destinations:
             raise OptionError(
                 f"a handler returned '{urn}' without a queue, and {missing}: give the Outgoing a queue, add "
                 "a route to Worker(routes=…), or set the option 'queue'"
+            )
+        return found
+
+    def is_scheduled(self, output: Mapping[str, Any]) -> bool:
+        """Tell whether what a handler returned is for the schedule; `OptionError` where there is none."""
+        found = CANCELLED in output or output.get("send_at") is not None
+        if found and not self.schedules:
+            raise OptionError(
+                "a handler returned an Outgoing with send_at, or a Cancel, and the worker has no schedule: "
+                "give it one, Worker(schedule=Schedule(…))"
             )
         return found

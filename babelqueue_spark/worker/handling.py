@@ -25,24 +25,27 @@ from babelqueue_spark.errors import (
     BabelQueueError,
     BrokerAuthenticationError,
     BrokerUnreachableError,
+    OptionError,
     QueueNotFoundError,
 )
 from babelqueue_spark.schemas.registry import Registry
 from babelqueue_spark.tracing import Send, Tracing
 from babelqueue_spark.worker.admission import Admission, RecordedAdmission
 from babelqueue_spark.worker.calls import Calls
-from babelqueue_spark.worker.counts import PUBLISHED
+from babelqueue_spark.worker.counts import PUBLISHED, SCHEDULED
 from babelqueue_spark.worker.deciding import Decisions, decide
 from babelqueue_spark.worker.decisions import DecisionLog, LogEntry, fingerprint
 from babelqueue_spark.worker.destinations import Destinations, Route
 from babelqueue_spark.worker.events import log, log_lost_replies, log_taken
 from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
+from babelqueue_spark.worker.messages import CANCELLED
 from babelqueue_spark.worker.outcomes import Failure, Policy, Verdict
 from babelqueue_spark.worker.outgoing import by_target, check_outputs, encode_outputs, outgoing_messages
 from babelqueue_spark.worker.routes import Routes
 from babelqueue_spark.worker.rows import Rows
 from babelqueue_spark.worker.rules import Rules
 from babelqueue_spark.worker.running import FinishedDataFrameHandler, Handlers, MessageHandlers
+from babelqueue_spark.worker.scheduling import Scheduler
 from babelqueue_spark.worker.traced import by_queue, links_of, sends_of
 
 logger = logging.getLogger(__name__)
@@ -82,6 +85,7 @@ class Work:
         catalog: says what is hidden in those lines.
         context: keys of `meta` that outputs take over.
         failure_queue: where failures of subscribers go.
+        schedule: where what handlers return waits for its time.
         queue_routes: of what handlers return without a queue, the best one first.
         tracing: where spans go; None = there are none.
         batch_span: the `traceparent` of the batch.
@@ -100,6 +104,7 @@ class Work:
     catalog: Registry | None = field(default=None, repr=False)
     context: Sequence[str] = ()
     failure_queue: str | None = None
+    schedule: Scheduler | None = None
     queue_routes: Sequence[Route] = ()
     journal_config: Mapping[str, str] = field(default_factory=dict, repr=False)
     tracing: Tracing | None = None
@@ -168,7 +173,9 @@ class Partition:
         self._decisions = work.decisions()
         self._owner = fingerprint([f"{work.run} {work.batch} {self._place}".encode()])
         self._binding = work.options.binding()
-        self._destinations = Destinations(work.options, self._binding, work.queue_routes)
+        self._destinations = Destinations(
+            work.options, self._binding, work.queue_routes, schedules=work.schedule is not None
+        )
         self._spans = None if work.tracing is None else work.tracing.spans(self._binding.name)
         self._calls = Calls(work.timeout)
 
@@ -217,9 +224,22 @@ class Partition:
         keys = IdSource(entry.notes["writer"], f"{self._work.run} {self._place}")
         replies = entry.notes.get("replies", ())
         sends = by_queue(entry.notes.get("sends", ()))
-        for queue, messages in by_target(entry.messages, self._work.options, self._binding).items():
+        self._schedule(entry)
+        for queue, messages in by_target(entry.sent, self._work.options, self._binding).items():
             self._publish(queue, messages, keys, sends[queue], replies=queue in replies)
         return pa.RecordBatch.from_pylist(entry.notes["counts"], COUNTS)
+
+    def _schedule(self, entry: LogEntry) -> None:
+        """Put what was decided into the schedule, which takes it once."""
+        jobs = entry.scheduled
+        if not jobs.num_rows:
+            return
+        if self._work.schedule is None:
+            raise OptionError(
+                f"{jobs.num_rows} decisions are for the schedule that this worker had: give it one again, "
+                "Worker(schedule=Schedule(…))"
+            )
+        self._work.schedule.put(jobs, fingerprint([f"{entry.notes['writer']} {self._place}".encode()]))
 
     def _publish(
         self, queue: str, messages: pa.RecordBatch, keys: IdSource, sends: Sequence[Send], *, replies: bool
@@ -254,22 +274,21 @@ class Partition:
         for row in failures:
             admission.revoke(row)
         decisions = decisions.with_failures(self._verdicts(failures))
-        traces: dict[str, Any] = {}
+        notes: dict[str, Any] = {}
         if self._spans is not None:
-            outputs, traces["sends"] = sends_of(decisions.outputs, outputs, self._destinations)
-        messages = outgoing_messages(rows, decisions, outputs, options, binding)
-        self._log(decisions, messages)
+            outputs, notes["sends"] = sends_of(decisions.outputs, outputs, self._destinations)
+        entry = LogEntry(notes, outgoing_messages(rows, decisions, outputs, options, binding))
+        self._log(decisions, entry.sent)
         counts = _counts(rows, decisions)
         if self._spans is not None:
             counts[0]["links"] = links_of(rows, self._spans)
-        notes = {
-            **traces,
+        notes |= {
             "counts": counts,
             "failed": admission.to_release(),
             "writer": writer,
-            "replies": decisions.reply_queues(by_target(messages, options, binding)),
+            "replies": decisions.reply_queues(by_target(entry.sent, options, binding)),
         }
-        return LogEntry(notes, messages)
+        return entry
 
     def _rules(self) -> Rules:
         return Rules(
@@ -312,7 +331,11 @@ def _counts(rows: Rows, decisions: Decisions) -> list[dict[str, Any]]:
         (job, str(verdict.outcome), verdict.reason)
         for job, verdict in zip(rows.jobs, decisions.verdicts, strict=True)
     )
-    counts.update((output.columns["job"], PUBLISHED, None) for output in decisions.outputs)
+    counts.update(
+        (columns["job"], PUBLISHED, None if columns.get("send_at") is None else SCHEDULED)
+        for columns in (output.columns for output in decisions.outputs)
+        if CANCELLED not in columns
+    )
     return [
         {"job": job, "outcome": outcome, "reason": reason, "messages": count}
         for (job, outcome, reason), count in counts.items()

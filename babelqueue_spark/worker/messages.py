@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -24,6 +25,11 @@ CORRELATION_HEADER = "correlation-id"
 """Names the request that a reply answers, by its `meta.id`."""
 CAUSATION_META = "causation_id"
 """The key of `meta` that names the message which a message follows from, by its `meta.id`."""
+LONGEST_JOB_ID = 1_024
+CANCELLED = "cancelled"
+"""Has the name of a job among the columns of what a handler returned, where it is to be cancelled."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class Retry(Exception):  # noqa: N818 (a word of the handlers' language)
@@ -127,10 +133,11 @@ class Outgoing:
         meta: further keys of `meta`, with values of JSON's types.
         key: partition key, group or session.
         delay: seconds before it can be read.
+        send_at: the time, with its zone, until which it waits in the worker's `schedule`.
+        job_id: its name there: it takes the place of a message with that name; by default a new one.
 
     Raises:
-        TypeError, ValueError: one of them is no text, no number of seconds, or a key of `meta` that the
-            envelope sets.
+        TypeError, ValueError: one of them is not what it must be.
     """
 
     job: str
@@ -141,6 +148,8 @@ class Outgoing:
     meta: Mapping[str, Any] = field(default_factory=dict)
     key: str | None = None
     delay: float | None = None
+    send_at: datetime | None = None
+    job_id: str | None = None
 
     def __post_init__(self) -> None:
         _check_text("Outgoing: job", self.job)
@@ -152,6 +161,36 @@ class Outgoing:
         extra_of(self.meta, f"'{self.job}'")
         if self.delay is not None and not 0 <= self.delay < float("inf"):
             raise ValueError(f"Outgoing: delay takes a number of seconds, 0 or more, not {self.delay}")
+        self._check_schedule()
+
+    def _check_schedule(self) -> None:
+        if self.job_id is not None:
+            _check_job_id("Outgoing", self.job_id)
+        if self.send_at is None:
+            if self.job_id is not None:
+                raise ValueError("Outgoing: job_id names a scheduled message: give it a send_at too")
+            return
+        if not isinstance(self.send_at, datetime) or self.send_at.utcoffset() is None:
+            raise ValueError(
+                f"Outgoing: send_at takes a datetime with its zone, such as datetime.now(UTC), not "
+                f"{self.send_at!r}"
+            )
+        if self.delay is not None:
+            raise ValueError("Outgoing: send_at is a time and delay counts from now: give one of them")
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """A scheduled message that a handler takes back; one that is gone, or was never there, is passed over.
+
+    Attributes:
+        job_id: its name in the worker's `schedule`.
+    """
+
+    job_id: str
+
+    def __post_init__(self) -> None:
+        _check_job_id("Cancel", self.job_id)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,6 +213,12 @@ def _check_text(name: str, text: Any) -> None:
         raise ValueError(f"{name} has half a surrogate pair, which no UTF-8 can hold") from None
 
 
+def _check_job_id(name: str, job_id: Any) -> None:
+    _check_text(f"{name}: job_id", job_id)
+    if not 1 <= len(job_id) <= LONGEST_JOB_ID:
+        raise ValueError(f"{name}: job_id has 1 to {LONGEST_JOB_ID} characters, not {len(job_id)}")
+
+
 _TRACE_HEADERS = ("traceparent", "tracestate")
 
 
@@ -187,7 +232,7 @@ def outgoing_rows(
     """Return what a handler returned, as rows of a write, of JSON's types: an idempotency store keeps them.
 
     Args:
-        result: None, an `Outgoing`, or several.
+        result: None, an `Outgoing`, a `Cancel`, or several.
         message: the message that was handled.
         headers: whether the broker keeps any.
         context: of the message that was handled.
@@ -198,7 +243,7 @@ def outgoing_rows(
     """
     if result is None:
         return []
-    found = [result] if isinstance(result, Outgoing) else result
+    found = [result] if isinstance(result, (Outgoing, Cancel)) else result
     if not isinstance(found, Iterable) or isinstance(found, (str, bytes, Mapping)):
         raise BabelQueueError(
             f"a handler returns nothing, or Outgoing messages, but this is of type {type(result).__name__}"
@@ -209,12 +254,14 @@ def outgoing_rows(
 def _row(
     outgoing: Any, message: Message, headers: bool, context: Mapping[str, str], parent: str | None
 ) -> dict[str, Any]:
+    if isinstance(outgoing, Cancel):
+        return {CANCELLED: outgoing.job_id}
     if not isinstance(outgoing, Outgoing):
         raise BabelQueueError(
             f"a handler returns Outgoing messages, but this is of type {type(outgoing).__name__}"
         )
     is_reply = isinstance(outgoing, Reply)
-    carried = _headers(message, parent) if headers else {}
+    carried = _headers(message, parent, outgoing) if headers else {}
     own = dict(extra_of(outgoing.meta, f"'{outgoing.job}'"))
     kept = {CORRELATION_HEADER: message.id} if headers and is_reply and message.id else {}
     data = json.dumps(outgoing.data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -227,13 +274,18 @@ def _row(
         "headers": {**carried, **outgoing.headers, **kept} or None,
         "key": outgoing.key,
         "delay": outgoing.delay,
+        "send_at": None if outgoing.send_at is None else (outgoing.send_at - _EPOCH) // _MICROSECOND,
+        "job_id": outgoing.job_id,
         "extra": {**own, **context} if is_reply else {**context, **own},
         "reply": is_reply,
         "parent": parent,
     }
 
 
-def _headers(message: Message, parent: str | None) -> dict[str, str]:
-    """Return the headers by which a message continues the trace of another."""
+def _headers(message: Message, parent: str | None, outgoing: Outgoing) -> dict[str, str]:
+    """Return the headers by which a message continues the trace; one that is sent now gets its span's."""
     names = _TRACE_HEADERS if parent is None else _TRACE_HEADERS[1:]
-    return {name: message.headers[name] for name in names if name in message.headers}
+    carried = {name: message.headers[name] for name in names if name in message.headers}
+    if parent is not None and outgoing.send_at is not None:
+        carried[_TRACE_HEADERS[0]] = parent
+    return carried

@@ -20,6 +20,7 @@ from babelqueue_spark.errors import BabelQueueError, BrokerError, MessageTooLarg
 from babelqueue_spark.worker.deciding import Decisions, Output
 from babelqueue_spark.worker.decisions import OUTGOING_MESSAGES
 from babelqueue_spark.worker.destinations import Destinations
+from babelqueue_spark.worker.messages import CANCELLED
 from babelqueue_spark.worker.outcomes import Outcome
 from babelqueue_spark.worker.rows import Rows
 
@@ -127,6 +128,8 @@ def _copies(
         else pa.nulls(count, OUTGOING_MESSAGES.field("headers").type),
         "key": rows.column("key", chosen) if can.keys else pa.nulls(count, pa.string()),
         "delay": pa.array(delays, pa.int64()),
+        "job_id": pa.nulls(count, pa.string()),
+        "send_at": pa.nulls(count, pa.int64()),
     }
     return pa.RecordBatch.from_arrays(
         [columns[name] for name in OUTGOING_MESSAGES.names], schema=OUTGOING_MESSAGES
@@ -156,10 +159,10 @@ def check_outputs(outputs: Sequence[Mapping[str, Any]], destinations: Destinatio
 
     That it is too large, or that its queue is missing, is not known of each broker before it is published.
     """
-    if not outputs:
-        return
     binding = destinations.binding
-    for queue, messages in _messages(outputs, 0, IdSource(""), destinations).items():
+    sent, scheduled = _split(outputs, destinations)
+    found = [*sent, *(each for each in scheduled if CANCELLED not in each)]
+    for queue, messages in _messages(found, 0, IdSource(""), destinations).items():
         try:
             refused = binding.too_large(queue, messages.select(OUTGOING.names))
         except BrokerError:
@@ -172,6 +175,8 @@ def _messages(
     outputs: Sequence[Mapping[str, Any]], first: int, ids: IdSource, destinations: Destinations
 ) -> dict[str, pa.RecordBatch]:
     """Encode columns of a write: queue → `OUTGOING`."""
+    if not outputs:
+        return {}
     found = [
         {
             **columns,
@@ -204,15 +209,48 @@ def _encoded_by_row(
 def _encoded(
     outputs: Sequence[Output], first: int, ids: IdSource, destinations: Destinations
 ) -> list[pa.RecordBatch]:
-    columns = [output.columns for output in outputs]
-    return [
+    sent, scheduled = _split([output.columns for output in outputs], destinations)
+    batches = [
         pa.RecordBatch.from_arrays(
             [
                 pa.repeat(queue, len(messages)),
                 pa.repeat(False, len(messages)),
                 *messages.select(OUTGOING.names).columns,
+                pa.nulls(len(messages), pa.string()),
+                pa.nulls(len(messages), pa.int64()),
             ],
             schema=OUTGOING_MESSAGES,
         )
-        for queue, messages in _messages(columns, first, ids, destinations).items()
+        for queue, messages in _messages(sent, first, ids, destinations).items()
     ]
+    return [*batches, _jobs(scheduled, first, ids, destinations)] if scheduled else batches
+
+
+def _split(
+    outputs: Sequence[Mapping[str, Any]], destinations: Destinations
+) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """Return what is sent now, and what is for the schedule."""
+    parts: tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]] = [], []
+    for output in outputs:
+        parts[destinations.is_scheduled(output)].append(output)
+    return parts
+
+
+def _jobs(
+    scheduled: Sequence[Mapping[str, Any]], first: int, ids: IdSource, destinations: Destinations
+) -> pa.RecordBatch:
+    """Encode what is for the schedule, in its order; jobs without a name get one."""
+    stored = [each for each in scheduled if CANCELLED not in each]
+    encoded = {
+        queue: iter(messages.select(OUTGOING.names).to_pylist())
+        for queue, messages in _messages(stored, first, ids, destinations).items()
+    }
+    rows: list[dict[str, Any]] = []
+    for each, new in zip(scheduled, ids.uuids("job_id", first, len(scheduled)).to_pylist(), strict=True):
+        if CANCELLED in each:
+            rows.append({"dead": False, "job_id": each[CANCELLED]})
+            continue
+        queue = destinations.queue_of(each)
+        job = {"queue": queue, "dead": False, "job_id": each["job_id"] or new, "send_at": each["send_at"]}
+        rows.append({**next(encoded[queue]), **job})
+    return pa.RecordBatch.from_pylist(rows, OUTGOING_MESSAGES)

@@ -68,6 +68,8 @@ def _reply(returned: Any, message: Message, queue: str) -> Reply:
             f"a reply goes to the queue that its request names, but this Outgoing names '{returned.queue}': "
             "leave out its queue"
         )
+    if returned.send_at is not None:
+        raise OptionError("a reply goes at once, but this Outgoing has a send_at: leave it out")
     if not isinstance(returned.data, Mapping):
         raise TypeError(
             "a responder returns the data of its reply, a mapping, or an Outgoing, but this is a "

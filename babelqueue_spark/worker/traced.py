@@ -32,11 +32,16 @@ def sends_of(
     """
     parents: dict[str, deque[str | None]] = defaultdict(deque)
     for output in outputs:
+        if destinations.is_scheduled(output.columns):
+            continue
         parents[destinations.queue_of(output.columns)].append(output.columns.get("parent"))
     headers = destinations.binding.capabilities.headers
     found: list[pa.RecordBatch] = []
     sends: list[Send] = []
     for messages in encoded:
+        if not messages.column("job_id").null_count:
+            found.append(messages)  # they are sent when they are released
+            continue
         queue = messages.column("queue")[0].as_py()
         its = [parents[queue].popleft() for _ in range(len(messages))]
         traced, more = with_traceparents(messages, queue, headers=headers, parents=its)

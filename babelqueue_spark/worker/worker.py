@@ -46,6 +46,7 @@ from babelqueue_spark.worker.routes import (
     check_pattern,
     check_plain,
 )
+from babelqueue_spark.worker.scheduling import Scheduler, checked_schedule
 from babelqueue_spark.worker.timeouts import StuckHandlerError, with_jobs_cancelled_after
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class Worker:
         context: keys of `meta` that messages take over from the message that they follow from.
         routes: URN patterns, in which `*` stands for any text, each with a queue, as an `Exchange` takes
             them: where an `Outgoing` without a queue goes, by the best route, as `Exchange.send` has it.
+        schedule: the `Schedule` where an `Outgoing` with `send_at` waits, and which a `Cancel` is for.
         failure_queue: where `execution_failed` goes, the message about a subscriber that raised; needed by
             subscribers only.
         tracing: a function that returns a `TracerProvider` of OpenTelemetry, called once in each process of
@@ -121,6 +123,7 @@ class Worker:
         message_log: str | None = None,
         context: Sequence[str] = (),
         routes: Pairs | None = None,
+        schedule: Scheduler | None = None,
         failure_queue: str | None = None,
         tracing: Source | None = None,
     ) -> None:
@@ -148,6 +151,7 @@ class Worker:
             self._catalog.sensitive_fields()
         self._context = checked_context(context)
         self._failure_queue = failure_queue
+        self._schedule = checked_schedule(schedule)
         self._queue_routes = checked_queues(routes, self._options)
         self._tracing = self._options.tracing if tracing is None else Tracing.of(tracing)
         self._routes = Routes()
@@ -336,6 +340,7 @@ class Worker:
             catalog=self._catalog or self._options.catalog,
             context=self._context,
             failure_queue=self._failure_queue,
+            schedule=self._schedule,
             queue_routes=self._queue_routes,
             journal_config=self._journal_config,
             tracing=self._tracing,

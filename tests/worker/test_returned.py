@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.exchange import Exchange
-from babelqueue_spark.worker import Message, Outgoing, Worker
+from babelqueue_spark.worker import Cancel, Message, Outgoing, Worker
 from babelqueue_spark.worker.calls import Step
 from babelqueue_spark.worker.deciding import Output
+from babelqueue_spark.worker.decisions import OUTGOING_MESSAGES, LogEntry
 from babelqueue_spark.worker.destinations import Destinations, best_first, checked_routes
 from babelqueue_spark.worker.messages import outgoing_rows
 from babelqueue_spark.worker.outgoing import encode_outputs
@@ -137,6 +140,107 @@ def test_a_worker_routes_what_its_handlers_return(spark: Any, tmp_path: Path, qu
     assert json.loads(body)["meta"]["tenant"] == "é"
 
 
+# -- the schedule ------------------------------------------------------------------------------------------
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+MICROSECONDS = int(NOON.timestamp()) * 1_000_000
+
+
+def scheduled(*returned: Any, schedules: bool = True) -> tuple[LogEntry, dict[int, Any]]:
+    """What is to be done, and row → error; each handler returned one, which a store of handled messages kept."""
+    given = write_options(REDIS)
+    outputs = [
+        Output(row, json.loads(json.dumps(columns)))
+        for row, each in enumerate(returned)
+        for columns in outgoing_rows(each, message(), headers=True, context=dict)
+    ]
+    with given.binding() as binding:
+        destinations = Destinations(given, binding, [("urn:routed", "routed")], schedules=schedules)
+        batches, failures = encode_outputs(outputs, IdSource("run"), destinations)
+    empty = pa.RecordBatch.from_pylist([], OUTGOING_MESSAGES)
+    return LogEntry({}, pa.concat_batches([empty, *batches])), failures
+
+
+def test_what_is_for_the_schedule_keeps_its_order() -> None:
+    entry, failures = scheduled(
+        Outgoing(job="urn:routed", data={"n": 1}, send_at=NOON, job_id="publish-7", headers={"a": "b"}),
+        Outgoing(job="urn:now", data={}, queue="now"),
+        Outgoing(
+            job="urn:other", data={}, queue="other", send_at=NOON.astimezone(timezone(timedelta(hours=2)))
+        ),
+        Cancel("publish-7"),
+        Outgoing(
+            job="urn:routed", data={"n": 2}, send_at=NOON + timedelta(microseconds=1), job_id="publish-7"
+        ),
+    )
+    assert failures == {}
+    assert entry.sent.column("queue").to_pylist() == ["now"]
+    first, other, cancelled, last = entry.scheduled.to_pylist()
+    assert [row["job_id"] for row in (first, cancelled, last)] == ["publish-7"] * 3
+    assert (other["queue"], len(other["job_id"])) == ("other", 36)
+    assert [row["queue"] for row in (first, cancelled, last)] == ["routed", None, "routed"]
+    assert [row["send_at"] for row in (first, other, cancelled, last)] == [
+        *(MICROSECONDS, MICROSECONDS, None, MICROSECONDS + 1)
+    ]
+    assert dict(first["headers"]) == {"a": "b"}
+    assert [json.loads(row["body"])["data"] for row in (first, last)] == [{"n": 1}, {"n": 2}]
+
+
+def test_what_fails_in_the_schedule_takes_its_row_along_and_no_other() -> None:
+    entry, failures = scheduled(
+        Outgoing(job="urn:routed", data={}, send_at=NOON, job_id="a"),
+        [Outgoing(job="urn:now", data={}, queue="now"), Outgoing(job=" ", data={}, queue="q", send_at=NOON)],
+    )
+    assert [*failures] == [1]
+    assert entry.sent.num_rows == 0
+    assert entry.scheduled.column("job_id").to_pylist() == ["a"]
+
+
+@pytest.mark.parametrize(
+    "returned", [Outgoing(job="urn:x", data={}, queue="q", send_at=NOON), Cancel("publish-7")]
+)
+def test_without_a_schedule_the_message_has_failed(returned: Any) -> None:
+    entry, failures = scheduled(returned, schedules=False)
+    assert entry.messages.num_rows == 0
+    with pytest.raises(OptionError, match=r"the worker has no schedule: give it one, Worker\(schedule="):
+        raise failures[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"send_at": datetime(2030, 1, 1)}, "a datetime with its zone"),
+        ({"send_at": "2030-01-01"}, "a datetime with its zone"),
+        ({"send_at": NOON, "delay": 1.0}, "give one of them"),
+        ({"job_id": "a"}, "give it a send_at too"),
+        ({"send_at": NOON, "job_id": ""}, "1 to 1024 characters, not 0"),
+        ({"send_at": NOON, "job_id": 7}, "takes a text"),
+    ],
+)
+def test_what_can_be_no_job_is_refused(given: dict[str, Any], text: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=text):
+        Outgoing(job="urn:x", data={}, **given)
+
+
+def test_a_schedule_is_one(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"takes a Schedule of babelqueue_spark\.exchange, not a str"):
+        Worker(REDIS, state=str(tmp_path), schedule="sqlite:///schedule.db")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="Cancel: job_id has 1 to 1024 characters"):
+        Cancel("")
+
+
+def test_a_scheduled_message_continues_the_trace_of_its_handler() -> None:
+    parent = f"00-{'4bf92f3577b34da6a3ce929d0e0e4736'}-{7:016x}-01"
+    [row] = outgoing_rows(
+        Outgoing(job="urn:x", data={}, send_at=NOON), message(), headers=True, context=dict, parent=parent
+    )
+    assert row["headers"] == {"traceparent": parent}
+    [now] = outgoing_rows(
+        Outgoing(job="urn:x", data={}), message(), headers=True, context=dict, parent=parent
+    )
+    assert now["headers"] is None  # its own span gives it one
+
+
 # -- meta --------------------------------------------------------------------------------------------------
 
 
@@ -210,6 +314,7 @@ def test_a_responder_returns_the_data_alone() -> None:
         (7, "a mapping, or an Outgoing, but this is a int"),
         ([Outgoing(job="urn:x", data={})], "but this is a list"),
         (Outgoing(job="urn:x", data={"x": float("nan")}), "not JSON compliant"),
+        (Outgoing(job="urn:x", data={}, send_at=NOON), "a reply goes at once"),
     ],
 )
 def test_what_can_be_no_reply_is_told_to_who_asked(returned: Any, text: str) -> None:
