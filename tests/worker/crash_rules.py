@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 MESSAGES = 2_000
 """In each of the queues of a batch."""
 LAST_ATTEMPT = 2
@@ -30,3 +32,12 @@ def asks(number: int) -> bool:
 def raises(number: int) -> bool:
     """Whether a subscriber raises for this message."""
     return number % 50 == 7
+
+
+NOON = datetime(2040, 1, 1, 12, tzinfo=UTC)
+"""Scheduled messages are due so many seconds after it as their number says."""
+
+
+def cancels(number: int) -> bool:
+    """Whether the handler of this message cancels what the one before it scheduled."""
+    return number % 6 == 5
