@@ -195,7 +195,6 @@ def _one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _row_bytes(batch: pa.RecordBatch) -> Bytes:
-    """Return the bytes of text and binary in each row."""
     return sum((_value_bytes(column) for column in batch.columns), np.zeros(batch.num_rows, np.int64))
 
 

@@ -188,7 +188,6 @@ class EventTable:
                 return version
 
     def exists(self) -> bool:
-        """Return whether the table was made."""
         with self.explained():
             return DeltaTable.is_deltatable(self._url, storage_options=self._storage)
 
@@ -318,7 +317,6 @@ class EventTable:
 
     @property
     def _url(self) -> str:
-        """The location as the library takes it."""
         return self.location if is_object_store(self.location) else self._folder.as_uri()
 
     @property
@@ -383,7 +381,6 @@ def _not_cut(times: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _stats(events: pa.Table) -> str:
-    """Delta's statistics of a file."""
     bounds = {name: pc.min_max(events[name]).as_py() for name in _BOUNDED}
     return json.dumps(
         {

@@ -33,15 +33,12 @@ class EventDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the short name for `format(…)`."""
         return "babelqueue_events"
 
     def schema(self) -> str:
-        """Return the columns of events."""
         return COLUMNS
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Read version by version."""
         del schema
         # Spark's options know no upper case.
         storage = {
@@ -65,7 +62,6 @@ class EventStreamReader(DataSourceStreamReader):
         return {"version": self._table.opened().version() if self._new else 0}
 
     def latestOffset(self, *_: Any) -> dict[str, Any]:
-        """Go to the newest version."""
         return {"version": self._table.opened().version()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

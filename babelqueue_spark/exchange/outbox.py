@@ -100,8 +100,6 @@ class Outbox:
 
 @dataclass(frozen=True)
 class _Queue:
-    """One queue of an outbox, and where its messages go."""
-
     outbox: SqlBinding
     name: str
     broker: BaseBinding

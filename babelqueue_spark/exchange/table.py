@@ -137,7 +137,6 @@ class ScheduleTable:
         self._lease = int(lease * 1_000_000)
 
     def close(self) -> None:
-        """Close the connection; idempotent."""
         self._client.close()
 
     def store(self, jobs: Sequence[Job]) -> set[str]:
@@ -325,7 +324,6 @@ class ScheduleTable:
         return self._client.write(work)
 
     def jobs_of(self, chunk: Chunk) -> list[Job]:
-        """Return the jobs of a chunk, in the order in which they are published."""
         jobs = self._jobs
         ordered = select(jobs).where(jobs.c.chunk == chunk.number).order_by(jobs.c.due_at, jobs.c.id)
         with self._client.reading() as connection:

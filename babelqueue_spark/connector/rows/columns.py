@@ -39,11 +39,9 @@ class WriteRows:
         return int(self.batch.num_rows)
 
     def name(self, row: int) -> str:
-        """Name a row of this batch, for errors."""
         return f"row {self.first + row}" if self.names is None else self.names[row]
 
     def first_name(self, where: pa.BooleanArray) -> str:
-        """Name the first row where something is true."""
         return self.name(pc.index(where, True).as_py())
 
     @cached_property
@@ -53,7 +51,6 @@ class WriteRows:
 
     @cached_property
     def data(self) -> pa.StringArray:
-        """The payload as JSON text."""
         column = self.column("data")
         if column is None or pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             texts = self.texts("data")
@@ -85,7 +82,6 @@ class WriteRows:
 
     @cached_property
     def block(self) -> pa.StructArray:
-        """The dead-letter block."""
         column, fields = self.column("dead_letter"), list(DEAD_LETTER_TYPE)
         if column is None:
             return pa.nulls(len(self), DEAD_LETTER_TYPE)
@@ -104,7 +100,6 @@ class WriteRows:
         return decode(pc.if_else(self.block.is_valid(), self.body, None))
 
     def meta(self, name: str) -> pa.Array:
-        """Return a field of `meta`."""
         column, kind = self.column("meta"), META_TYPE.field(name).type
         return pa.nulls(len(self), kind) if column is None else child_of(column, name, kind)
 
@@ -114,7 +109,6 @@ class WriteRows:
         return self.batch.column(index) if index >= 0 else None
 
     def texts(self, name: str) -> pa.StringArray:
-        """Return a column as text."""
         column = self.column(name)
         return pa.nulls(len(self), pa.string()) if column is None else column.cast(pa.string())
 

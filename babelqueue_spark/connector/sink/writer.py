@@ -59,7 +59,6 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
-        """Publish the rows of one partition; returns when the broker has confirmed them."""
         context = _task()
         writer = f"{context.getLocalProperty(_QUERY)} {context.partitionId()}"
         stamp = IdSource(f"{_streaming(context)} {context.partitionId()}", writer)
@@ -79,7 +78,6 @@ class QueueWriter(DataSourceArrowWriter):
         self._transaction = None if version is None else f"{app} {version}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
-        """Publish the rows of one partition; returns when the broker has confirmed them."""
         context = _task()
         repeatable = self._transaction or _streaming(context)
         stamp = IdSource(f"{repeatable or self._run} {context.partitionId()}")

@@ -29,11 +29,9 @@ class QueueReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Make a partition for each queue named."""
         return [QueueShare(queue) for queue in self._options.queue]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the messages that are ready in one queue now."""
         assert isinstance(partition, QueueShare)
         queue = partition.queue
         with self._options.binding() as binding:

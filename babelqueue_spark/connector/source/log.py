@@ -59,14 +59,12 @@ class LogReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Divide what lies between the starting and the ending offsets."""
         with self._log.binding() as binding:
             start = self._log.offsets(binding, self._options.starting_offsets or "earliest", "earliest")
             end = self._log.offsets(binding, self._options.ending_offsets or "latest", "latest")
             return self._log.ranges(binding, start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of one range."""
         return self._log.read(partition)
 
 
@@ -102,7 +100,6 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._driver
 
     def initialOffset(self) -> dict[str, Any]:
-        """Say where a query without a checkpoint begins."""
         return {**_to_spark(self._start()), "initial": True}
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
@@ -134,11 +131,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end.at_least(known)
 
     def getDefaultReadLimit(self) -> Any:
-        """Limit a batch to `maxMessagesPerTrigger`."""
         return max_rows(self._options.max_messages_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Stop the query at what is there now."""
         self._target = self._log.offsets(self._binding, "latest")
 
     def reportLatestOffset(self) -> dict[str, Any]:
@@ -150,7 +145,6 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**_to_spark(self._ends), "lag": lag, "total": sum(lag.values())}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Divide what lies between two offsets."""
         begin = {"offsets": end.get("from", end["offsets"])} if start.get("initial") else start
         self._known = _from_spark(end)
         return self._log.ranges(self._binding, _from_spark(begin), self._known)
@@ -164,12 +158,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 logger.warning("monitors are not told how far the stream is: %s", error)
 
     def stop(self) -> None:
-        """Close the driver's connection."""
         if self._driver is not None:
             self._driver.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of one range."""
         return self._log.read(partition)
 
     def _start(self) -> PartitionOffsets:

@@ -17,7 +17,6 @@ class PartitionOffsets:
     queues: Mapping[str, Partitions]
 
     def partitions(self, queue: str) -> Partitions:
-        """Return the offsets of one queue; empty if none are known."""
         return self.queues.get(queue, {})
 
     def sizes_to(self, end: PartitionOffsets) -> dict[str, int]:
@@ -30,7 +29,6 @@ class PartitionOffsets:
         }
 
     def size_to(self, end: PartitionOffsets) -> int:
-        """Count the messages (and gaps) up to `end`."""
         return sum(self.sizes_to(end).values())
 
     def limited(self, start: PartitionOffsets, messages: int) -> PartitionOffsets:
@@ -80,7 +78,6 @@ class PartitionOffsets:
         return PartitionOffsets({**self.queues, **added})
 
     def to_json(self) -> dict[str, dict[str, int]]:
-        """Make a JSON object of it, whose keys are text."""
         return {
             queue: {str(number): offset for number, offset in partitions.items()}
             for queue, partitions in self.queues.items()
@@ -88,7 +85,6 @@ class PartitionOffsets:
 
     @classmethod
     def from_json(cls, texts: Mapping[str, Mapping[str, Any]]) -> PartitionOffsets:
-        """Read what `to_json` made."""
         return cls(
             {
                 queue: {int(number): offset for number, offset in partitions.items()}

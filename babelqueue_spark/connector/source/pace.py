@@ -16,7 +16,6 @@ class Pace:
         self._next_poll = 0.0
 
     def resting(self) -> bool:
-        """Return whether it is too early for the next poll."""
         return time.monotonic() < self._next_poll
 
     def polled(self, *, idle: bool) -> None:

@@ -78,11 +78,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planning.latest_offset(start, unlimited=is_unlimited(limit))
 
     def getDefaultReadLimit(self) -> Any:
-        """Limit a batch to `maxMessagesPerTrigger`."""
         return max_rows(self._options.max_messages_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Stop the query after as many messages as are there now."""
         self._planning.start_draining()
 
     def reportLatestOffset(self) -> dict[str, Any]:
@@ -94,7 +92,6 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planning.partitions(start, end)
 
     def commit(self, end: Any) -> None:
-        """Record that Spark has finished everything up to `end`; its segments may be deleted."""
         self._planning.commit(end)
 
     def stop(self) -> None:
@@ -297,7 +294,6 @@ class _Drain:
 
     @property
     def active(self) -> bool:
-        """Return whether the query stops after a known number of messages."""
         return self._remaining is not None
 
     def start(self, backlog: Mapping[str, int]) -> None:
