@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from babelqueue_spark.bindings import binding_class, broker_of
 from tests.servers import RedisServer, Server
 from tests.servers.artemis import ArtemisServer
 from tests.servers.aws import AwsServer
@@ -113,13 +112,3 @@ def url_of(broker: str, request: pytest.FixtureRequest, folder: Path) -> str:
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of a live broker, for each of `TWO_KINDS`."""
     return url_of(request.param, request, tmp_path)
-
-
-def short_claims(url: str) -> dict[str, str]:
-    """Options with which the claims of a dead reader come back soon, and a reader on a busy machine is in time."""
-    broker = broker_of(url)
-    assert broker is not None
-    if binding_class(broker).capabilities.visibility_timeout is None:
-        return {}
-    # SQS takes no acknowledge after the time, the others do as long as nobody else has claimed.
-    return {"visibilityTimeout": "30s" if url.startswith("sqs") else "10s"}

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from babelqueue.codec import EnvelopeCodec
 
-from babelqueue_spark.bindings import Binding, batches
+from babelqueue_spark.bindings import Binding, batches, binding_class, broker_of
 from babelqueue_spark.connector.options import read_options
 
 WAIT = 120
@@ -42,6 +42,16 @@ def left(url: str, queue: str, **options: str) -> int:
     """Messages that were not read; a log has none, as it has all of them whether they were read or not."""
     with read_options({"url": url, "queue": queue, **options}).binding() as binding:
         return binding.backlog(queue) if isinstance(binding, Binding) else 0
+
+
+def short_claims(url: str) -> dict[str, str]:
+    """Options with which the claims of a dead reader come back soon, and a reader on a busy machine is in time."""
+    broker = broker_of(url)
+    assert broker is not None
+    if binding_class(broker).capabilities.visibility_timeout is None:
+        return {}
+    # SQS takes no acknowledge after the time, the others do as long as nobody else has claimed.
+    return {"visibilityTimeout": "30s" if url.startswith("sqs") else "10s"}
 
 
 def stream(spark: Any, url: str, queue: str, folder: Path, schema: str | None = None, **options: Any) -> Any:

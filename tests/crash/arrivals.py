@@ -6,8 +6,7 @@ import json
 import uuid
 from pathlib import Path
 
-from tests.brokers import short_claims
-from tests.streams import left
+from tests.streams import left, short_claims
 
 SECONDS = 300
 """How long a program waits for the last message."""

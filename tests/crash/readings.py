@@ -17,8 +17,8 @@ import pika
 import pytest
 
 from babelqueue_spark.connector.options import read_options
-from tests.brokers import SERVERS, short_claims, url_of
-from tests.streams import envelope, left, publish
+from tests.brokers import SERVERS, url_of
+from tests.streams import envelope, left, publish, short_claims
 
 MESSAGES = 3000
 QUEUE_POINTS = [

@@ -21,11 +21,10 @@ from typing import Any
 import sitecustomize
 from pyspark.sql import DataFrameWriter
 
-from tests.brokers import short_claims
 from tests.crash.arrivals import SECONDS
 from tests.lakehouse import page, tables
 from tests.lakehouse.tables import BETWEEN_TABLES
-from tests.streams import left, started_again
+from tests.streams import left, short_claims, started_again
 
 
 def main(readings: str, commit: str) -> None:

@@ -20,9 +20,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
 
 from babelqueue_spark.worker import Message, Outgoing, RedisStore, Worker
-from tests.brokers import short_claims
 from tests.crash.program import session
-from tests.streams import backlog, started_again
+from tests.streams import backlog, short_claims, started_again
 from tests.worker import crash_points
 from tests.worker.crash_rules import DEADLY, LAST_ATTEMPT, fails, replies
 

@@ -19,9 +19,9 @@ from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.errors import BrokerError, MessageTooLargeError, OptionError, QueuesFailedError
 from babelqueue_spark.testing import eventually, in_processes
 from babelqueue_spark.worker import redrive
-from tests.brokers import short_claims, url_of
+from tests.brokers import url_of
 from tests.servers.pulsar import PulsarServer
-from tests.streams import backlog, outgoing, publish
+from tests.streams import backlog, outgoing, publish, short_claims
 from tests.worker.queues import order, taken
 
 pytestmark = pytest.mark.spark
