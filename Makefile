@@ -12,9 +12,9 @@ PARALLEL := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 OLDEST := .venv-oldest
 OLDEST_PYSPARK := 4.1.0
 MATRIX := 4.1.* 4.2.*
-API_OF_SPARK := tests/source/test_errors.py tests/source/test_stream.py tests/source/test_browse.py tests/sink/test_write.py tests/functions
-SMOKE_OF_SPARK := tests/sink/test_write.py tests/source/test_stream.py -m 'spark and not server and not nightly and not wide'
-ALL_WITH_SPARK := $(API_OF_SPARK) tests/worker/test_worker.py tests/metrics tests/jobs tests/test_install.py
+SMOKE_OF_SPARK := tests/sink/test_write.py tests/source/test_stream.py
+API_OF_SPARK := tests/source/test_errors.py tests/source/test_browse.py tests/functions
+ALL_WITH_SPARK := $(SMOKE_OF_SPARK) $(API_OF_SPARK) tests/worker/test_worker.py tests/metrics tests/jobs tests/test_install.py
 # Delta Lake and Iceberg have jars for the oldest PySpark alone: elsewhere these tests are not collected.
 LAKEHOUSE := tests/lakehouse
 FUZZ_BODIES ?= 1000000
@@ -77,7 +77,7 @@ test-fast: setup ## Tests without Spark and servers
 
 test: ready ## What a newcomer runs: the product proved small
 	@scripts/timed.sh "tests" $(BIN)/pytest -m 'not wide and not nightly' $(PARALLEL)
-	@scripts/timed.sh "smoke on PySpark $(OLDEST_PYSPARK)" $(OLDEST)/bin/python -m pytest $(SMOKE_OF_SPARK)
+	@scripts/timed.sh "smoke on PySpark $(OLDEST_PYSPARK)" $(OLDEST)/bin/python -m pytest -m 'spark and not server and not nightly and not wide' $(SMOKE_OF_SPARK)
 
 ready:
 	@scripts/timed.sh "set-up" $(MAKE) --no-print-directory .venv/servers .venv/spark.jsa $(OLDEST)/installed
@@ -87,7 +87,7 @@ test-rest: ready ## What `make test` leaves out and is not nightly: other config
 	  scripts/timed.sh "the rest of the tests" \
 	  env EXAMPLES=1 $(BIN)/pytest -m '(wide or hypothesis) and not nightly' $(PARALLEL) --durations 25
 
-test-oldest: $(OLDEST)/installed .venv/servers ## What touches Spark's API, on the oldest supported PySpark and queues in files
+test-oldest: $(OLDEST)/installed .venv/servers ## What else touches Spark's API, on the oldest supported PySpark and queues in files
 	$(OLDEST)/bin/python -m pytest -m 'spark and not server and not nightly' $(API_OF_SPARK)
 	$(OLDEST)/bin/python -m pytest -m 'not nightly' $(LAKEHOUSE)
 

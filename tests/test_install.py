@@ -106,15 +106,34 @@ def fails(python: Path, program: str) -> str:
     return done.stderr.splitlines()[-1]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_wheel_in_a_fresh_environment(queue_url: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and the source distribution."""
+    folder = tmp_path_factory.mktemp("dist")
     subprocess.run(
-        [sys.executable, "-m", "build", "--outdir", str(tmp_path), str(ROOT)],
-        check=True,
-        capture_output=True,
+        [sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT)], check=True, capture_output=True
     )
-    [wheel], [source] = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(dist: Path) -> Path:
+    [found] = dist.glob("*.whl")
+    return found
+
+
+@pytest.fixture
+def python(wheel: Path, tmp_path: Path) -> Path:
+    """The Python of an environment with the wheel, and no more than that needs."""
+    venv.create(tmp_path / "fresh", with_pip=True)
+    python = tmp_path / "fresh/bin/python"
+    install(python, str(wheel))
+    return python
+
+
+@pytest.mark.slow
+def test_what_is_built(dist: Path, wheel: Path) -> None:
+    [source] = dist.glob("*.tar.gz")
     for checked in (
         ["twine", "check", "--strict", str(wheel), str(source)],
         ["check_wheel_contents", str(wheel)],
@@ -126,14 +145,22 @@ def test_wheel_in_a_fresh_environment(queue_url: str, tmp_path: Path) -> None:
     assert {"babelqueue_spark/py.typed", "babelqueue_spark/jobs/log4j2.properties"} <= set(
         ZipFile(wheel).namelist()
     )
-    venv.create(tmp_path / "fresh", with_pip=True)
-    python = tmp_path / "fresh/bin/python"
-    install(python, str(wheel))
-    assert not list(tmp_path.glob("fresh/lib/*/site-packages/pyspark"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_wheel_without_extras(python: Path) -> None:
+    assert not list(python.parents[1].glob("lib/*/site-packages/pyspark"))
     assert 'pip install "babelqueue-spark[spark]"' in fails(python, "import babelqueue_spark.functions")
     for broker in BINDINGS:
         program = f"from babelqueue_spark.bindings import binding_class; binding_class('{broker}')"
         assert f'pip install "babelqueue-spark[{broker}]"' in fails(python, program)
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_wheel_with_spark(wheel: Path, python: Path, queue_url: str, tmp_path: Path) -> None:
     install(python, f"{wheel}[spark,sql]")
     assert "copies: 25" in run(python, queue_url, tmp_path, "classic")
     command = str(python.with_name("babelqueue-spark"))

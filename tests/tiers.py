@@ -1,6 +1,6 @@
-"""What `make test` runs of the tests with servers and Spark: the product proved small.
+"""When tests with servers and Spark run: `make test` proves the product small, `.ci/run` more, the night all.
 
-All others are `wide`: other configurations of a promise that one of these proves. `.ci/run` runs them too.
+What is in neither list here is `wide`: another configuration of a promise that `make test` proves. `.ci/run` runs it too.
 """
 
 from __future__ import annotations
@@ -38,10 +38,40 @@ _NARROW = re.compile(
     )
 )
 
+_NIGHTLY = re.compile(
+    "|".join(
+        [
+            # A killed driver where `.ci/run` kills workers of the same broker.
+            r"crash/test_kill\.py::(?!TestSqlite::).*::test_killed_driver",
+            r"worker/test_kill\.py::(?!TestSqlite::).*::test_killed_driver",
+            r"worker/test_kill_subscribers\.py::(?!TestRedis::)",
+            # A kill where `.ci/run` kills at another point, or on another broker.
+            r"catalog/test_tables\.py::test_a_killed_driver.*\[(?!between)",
+            r"exchange/test_event_store\.py::test_a_killed_driver.*\[before",
+            r"exchange/test_kill\.py::test_a_killed_replay.*\[redis",
+            r"exchange/test_kill\.py::test_what_was_appended.*\[sqlite",
+            r"chaos/test_run\.py",
+            # The restart of a broker whose connections the tests of its binding break.
+            r"source/test_restart\.py::.*\[(?!Redis|RabbitMQ|Kafka|PostgreSQL)",
+            # What does not depend on the broker, on a third one.
+            r"worker/test_(idempotency|redrive)\.py::.*\[.*rabbitmq",
+            # Spark Connect, beside the tests of reads, writes and worker over it.
+            r"functions/test_functions\.py::test_the_same_results_over_connect",
+            r"metrics/test_connect\.py",
+            # Tables of Delta Lake and Iceberg, beside one of each.
+            r"lakehouse/test_recipes\.py",
+            r"lakehouse/test_catalog\.py::.*\[iceberg",
+            r"lakehouse/test_drain\.py::.*False",
+        ]
+    )
+)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as `wide` what needs a server or Spark and is not in the small tier."""
+    """Mark as `wide` what needs a server or Spark and is not in the small tier, and as `nightly` what may wait."""
     for item in items:
+        if _NIGHTLY.search(item.nodeid):
+            item.add_marker("nightly")
         costly = any(item.get_closest_marker(mark) for mark in ("spark", "server", "slow"))
         if costly and not _NARROW.search(item.nodeid):
             item.add_marker("wide")
