@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "tests" / "packages" / "folder_queue"
 
 
+@pytest.mark.slow
 def test_a_package_passes_the_shipped_suite() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", PACKAGE / "pyproject.toml"],

@@ -236,6 +236,7 @@ def test_a_journal_in_use_stays_as_it_is(run: Run, tmp_path: Path) -> None:
     journal.check_owner()
 
 
+@pytest.mark.slow
 def test_a_bucket(s3: S3Server, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     location = f"s3://{s3.bucket}/doctor/journal"
     assert lines(run("doctor", "--journal", location), "journal") == [

@@ -63,6 +63,7 @@ def catalog(tmp_path: Path) -> str:
     return str(registry(tmp_path, {"urn:babel:orders:created": sensitive}))
 
 
+@pytest.mark.slow
 def test_pictures(exporter: Exporter, catalog: str, tab: Open, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"options": {"catalog": catalog}, "metrics": [exporter.url]}
     with RedisServer() as server, running(server.url, "orders", "mails", **settings) as live:

@@ -254,7 +254,7 @@ def test_who_has_no_token_keeps_few_threads(live: Live, monkeypatch: pytest.Monk
     monkeypatch.setattr(_Handler, "timeout", None)
     port, before = int(live.url.rpartition(":")[2].partition("/")[0]), threading.active_count()
     with events(live) as received, ExitStack() as strangers:
-        for _ in range(200):
+        for _ in range(80):
             strangers.enter_context(socket.create_connection(("127.0.0.1", port)))
         eventually(lambda: threading.active_count() < before + 50)
         assert Answer(live, "/api/messages", {"queue": "orders"}).status == 200

@@ -101,6 +101,7 @@ def claimed_by(store: IdempotencyStore, owner: str, ids: list[str], results: Any
     results.put([record.standing for record in store.claim(ids, owner)].count("granted"))
 
 
+@pytest.mark.slow
 def test_one_of_many_processes_gets_each_claim(make: Make) -> None:
     context = multiprocessing.get_context("spawn")
     results: Any = context.Queue()
