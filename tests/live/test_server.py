@@ -254,8 +254,8 @@ def test_who_has_no_token_keeps_few_threads(live: Live, monkeypatch: pytest.Monk
     monkeypatch.setattr(_Handler, "timeout", None)
     port, before = int(live.url.rpartition(":")[2].partition("/")[0]), threading.active_count()
     with events(live) as received, ExitStack() as strangers:
-        for _ in range(80):
+        for _ in range(60):
             strangers.enter_context(socket.create_connection(("127.0.0.1", port)))
-        eventually(lambda: threading.active_count() < before + 50)
+        eventually(lambda: threading.active_count() < before + 45)
         assert Answer(live, "/api/messages", {"queue": "orders"}).status == 200
         assert next(each for each in received if "broker" in each)
