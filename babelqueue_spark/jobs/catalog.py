@@ -6,8 +6,7 @@
 
 `infer` proposes a registry: for each URN a schema with types, formats, and what each message has as
 required. `check` exits with 1 where a message has no schema, violates it, or has a property that it does
-not name. `compat` exits with 1 where what was valid under the old schema, or registry, is not under the new
-one.
+not name. `compat` exits with 1 where what was valid under the old schema is not under the new one.
 
 `infer` and `check` browse at most `--limit` messages of each queue, on all brokers but SQS. `--json` writes
 the findings to a file too. All three run without Spark.

@@ -6,13 +6,12 @@
     spark-submit jobs/doctor.py --master spark://host:7077 --url env:ORDERS_URL --queue orders \\
         --journal s3://streams/orders/journal
 
-It prints a line for each check: `ok`, `warning` or `failed`, and what to do. It works where packages are
-missing, and runs without Spark unless `--master` is given.
+It prints a line for each check, and works where packages are missing, without Spark unless `--master` is
+given.
 
 It checks Python, Java, PySpark with its table formats, and packages of this machine; the broker's backlog
-and clock; exclusive creation, durable writes and free space of a journal's storage. With `--master`, a job
-on all executors checks their packages, the broker from there, and whether each sees the journal's
-directory.
+and clock; a journal's storage. With `--master`, a job on all executors checks packages, broker and journal
+from there.
 
 It consumes nothing, and does not create what is missing, except the subscription on Pulsar. `--probe`
 publishes a message to a queue of its own, claims and acknowledges it. Where queues have to be there before,

@@ -7,17 +7,16 @@
     babelqueue-spark drain --url env:ORDERS_URL --queue orders --output /data/orders --catalog registry.json
 
 It reads what is in the queue when it starts, then stops. Run again, it resumes from the folder `--state`. A
-run that was killed is repeated without loss, and without repeats in files and tables; dead letters are
-without repeats on Redis and SQL.
+run that was killed is repeated without loss, and without repeats in files and tables.
 
-`--output` writes files (Parquet, ORC, JSON): a folder for each URN, with `_` for what a path should not
-hold, and in it a folder `part=…` a batch. `--namespace` writes a table for each URN into a schema of a
-catalog (Delta, Iceberg, Parquet), partitioned by a column `part`. The columns are job, trace_id, id, queue,
-lang, created_at, attempts, data (typed, or JSON text without a schema) and data_json.
+`--output` writes a folder of files for each URN (Parquet, ORC, JSON), and in it a folder `part=…` a batch.
+`--namespace` writes a table for each URN into a schema of a catalog (Delta, Iceberg, Parquet). The columns
+are job, trace_id, id, queue, lang, created_at, attempts, data (typed, or JSON text without a schema) and
+data_json.
 
-`--catalog`, the SDKs' registry.json or its folder, gives the types. What it does not know, what violates a
-schema, and invalid messages go to a folder or table `others` instead of the dead-letter queue. A schema
-that changed widens its table, or ends the job where that is not safe.
+`--catalog`, the SDKs' registry.json or its folder, gives the types. What it does not know, violations and
+invalid messages go to a folder or table `others` instead of the dead-letter queue. A schema that changed
+widens its table, or ends the job.
 
 `--metrics` tells Prometheus of its batches, its queues and their dead letters.
 """

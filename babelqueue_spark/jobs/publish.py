@@ -6,9 +6,8 @@
     spark-submit jobs/publish.py --url env:ORDERS_URL --queue orders --table lake.shop.orders
 
 A JSON line is an envelope; `{"job": "urn:babel:orders:created", "data": {"order_id": 1}}` is enough. Lines
-are published in their order, some thousand at a time. A failure names the line to resume with; some lines
-after it may be on the queue already. The file may be compressed (gz, bz2, zst, lz4), on a disk or wherever
-`pyarrow.fs` reaches (`s3://…`, `gs://…`).
+are published in their order. A failure names the line to resume with; some lines after it may be on the
+queue already. The file may be compressed (gz, bz2, zst, lz4), on a disk or at `s3://…`, `gs://…`.
 
 With `--format` (any that Spark reads) or `--table`, rows have the columns of a write, such as `job` and
 `data` (JSON text, a struct or a map). Their order is not kept.

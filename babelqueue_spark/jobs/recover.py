@@ -4,11 +4,9 @@
     babelqueue-spark recover --url env:ORDERS_URL --queue orders,mails
 
 A streaming query returns lapsed claims by itself. Run this job where only other consumers still read the
-queue, once `visibilityTimeout` is over. Messages go to the tail of their queue, unchanged. Claims that have
-not lapsed stay, and so do those of readers without a visibility timeout. With `--option
+queue, once `visibilityTimeout` is over. Messages go to the tail of their queue, unchanged. With `--option
 redis.reclaim_idle=600`, messages without a deadline (InitPHP's workers write none) return too: a first run
-notes them, and one 600 s later returns those that are still there. It runs without Spark. Other brokers
-have nothing to recover.
+notes them, and one 600 s later returns those that are still there. It runs without Spark.
 """
 
 import argparse

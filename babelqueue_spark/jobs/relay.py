@@ -6,8 +6,7 @@
 A row goes to the queue that it names, or to `--queue`. Bodies stay as they are. `--once` publishes what is
 there, then stops. With `--every` it continues until it is interrupted, and passes over a broker or a database
 that is away. Several may run at once; the order of a queue's rows stays. A run that was killed is repeated
-without loss, and without repeats where the broker is Redis, SQL or Kafka. What the broker refuses stays
-pending with its error; the others are sent. It runs without Spark.
+without loss, and without repeats where the broker is Redis, SQL or Kafka. It runs without Spark.
 """
 
 import argparse
