@@ -11,15 +11,13 @@ import redis as client
 
 from babelqueue_spark.worker import Message, RedisStore, Worker
 from bench.peers.run import Run, Supervise
-from bench.peers.work import IN_FLIGHT, Work
+from bench.peers.work import IN_FLIGHT
 from bench.rabbitmq import send
 from bench.redis import body, push
 from tests.streams import outgoing
 
 URN = "urn:babel:orders:created"
 BATCHES = 5
-CALLS = "plain"
-"""How a handler that waits is called: `plain` (one message after the other), `threads` or `async`."""
 
 
 @dataclass(frozen=True)
@@ -63,18 +61,15 @@ def worker_of(run: Run, state: str) -> Worker:
     """The worker, with the store that it needs to do a message once."""
     store = None if run.store is None else RedisStore(run.store)
     worker = Worker({"url": run.url}, state=state, idempotency=store)
-    handle(worker, run.work, CALLS if run.seconds else "plain")
-    return worker
-
-
-def handle(worker: Worker, work: Work, calls: str) -> None:
-    """Give the worker its handler, of one of three kinds."""
-    many = {} if calls == "plain" else {"concurrency": IN_FLIGHT}
 
     def called(message: Message) -> None:
-        work(message.data["order_id"])
+        run.work(message.data["order_id"])
 
     async def awaited(message: Message) -> None:
-        await work.awaited(message.data["order_id"])
+        await run.work.awaited(message.data["order_id"])
 
-    worker.handler(URN, **many)(awaited if calls == "async" else called)
+    if run.seconds:
+        worker.handler(URN, concurrency=IN_FLIGHT)(awaited)
+    else:
+        worker.handler(URN)(called)
+    return worker
