@@ -42,7 +42,7 @@ class Report:
         queue: its name.
         at: when it was read, ISO 8601.
         total: messages.
-        by_reason, by_urn, by_original_queue: name → messages, most first; the last one sums up the rest.
+        by_reason, by_job, by_original_queue: name → messages, most first; the last one sums up the rest.
         by_hour: hour of failure (`2026-01-31 12:00`, UTC) → reason → messages, in order of time.
         samples: the latest of each reason: reason, error, job, id, trace_id, attempts, failed_at, data.
     """
@@ -51,7 +51,7 @@ class Report:
     at: str
     total: int
     by_reason: dict[str, int]
-    by_urn: dict[str, int]
+    by_job: dict[str, int]
     by_original_queue: dict[str, int]
     by_hour: dict[str, dict[str, int]]
     samples: list[dict[str, Any]]
@@ -104,7 +104,7 @@ def examine(spark: SparkSession, options: dict[str, str], samples: int) -> Repor
             at=datetime.now(UTC).isoformat(timespec="seconds"),
             total=letters.count(),
             by_reason=_counts(letters, "reason"),
-            by_urn=_counts(letters, "job"),
+            by_job=_counts(letters, "job"),
             by_original_queue=_counts(letters, "original_queue"),
             by_hour=_hours(letters),
             samples=_samples(letters, samples),
@@ -160,7 +160,7 @@ def _tables(report: Report) -> list[tuple[str, dict[str, int]]]:
     hours = {hour: sum(reasons.values()) for hour, reasons in report.by_hour.items()}
     return [
         ("reason", report.by_reason),
-        ("URN", report.by_urn),
+        ("URN", report.by_job),
         ("original queue", report.by_original_queue),
         ("failed in the hour (UTC)", dict(list(hours.items())[-24:])),
     ]

@@ -218,12 +218,13 @@ def publish_rows(given: argparse.Namespace, summary: Summary, console: Console) 
     spark = session(f"publish {given.queue}")
     frame = spark.table(given.table) if given.table else spark.read.format(given.format).load(given.input)
     reason = reason_column(frame)
-    urn = F.coalesce(*(F.col(name) for name in ("job", "urn") if name in frame.columns))
     with spinner(console, "checking the rows"):
-        counts = frame.groupBy(urn.alias("urn"), reason.alias("reason")).count().collect()
+        counts = (
+            frame.groupBy(F.coalesce(*_jobs(frame)).alias("job"), reason.alias("reason")).count().collect()
+        )
     for row in counts:
         if row.reason is None:
-            summary.published[row.urn] += row["count"]
+            summary.published[row.job] += row["count"]
         else:
             summary.skipped[row.reason] += row["count"]
     if given.dry_run:
@@ -238,12 +239,12 @@ def publish_rows(given: argparse.Namespace, summary: Summary, console: Console) 
 
 def reason_column(frame: DataFrame) -> Column:
     """Why a row cannot be an envelope, by its URN and its data; null = it can."""
-    urns = [F.col(name) for name in ("job", "urn") if name in frame.columns]
-    if not urns or "data" not in frame.columns:
+    jobs = _jobs(frame)
+    if not jobs or "data" not in frame.columns:
         raise JobError(f"rows need the columns job (or urn) and data, but have {', '.join(frame.columns)}")
     text = isinstance(frame.schema["data"].dataType, StringType)
     data = F.trim("data") if text else F.to_json("data")
-    head = F.to_json(F.struct(F.coalesce(*urns, F.lit("")).alias("job"), F.lit("t").alias("trace_id")))
+    head = F.to_json(F.struct(F.coalesce(*jobs, F.lit("")).alias("job"), F.lit("t").alias("trace_id")))
     meta = '{"id":"i","queue":"q","lang":"python","schema_version":1,"created_at":0}'
     body = F.concat(
         F.regexp_replace(head, "}$", ","),
@@ -254,6 +255,10 @@ def reason_column(frame: DataFrame) -> Column:
     envelope = bq.decode(body)
     other = F.when(~envelope["data"].eqNullSafe(data), F.lit(Reason.INVALID_DATA))
     return F.coalesce(envelope["error"], other)
+
+
+def _jobs(frame: DataFrame) -> list[Column]:
+    return [F.col(name) for name in ("job", "urn") if name in frame.columns]
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def test_numbers_and_a_page(spark: Any, sqlite: str, letters: str, tmp_path: Pat
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["total"] == 7
     assert report["by_reason"] == {"failed": 5, BAD: 1, "poison": 1}
-    assert report["by_urn"] == {"urn:shop": 5, "(no URN)": 1, "urn:mail": 1}
+    assert report["by_job"] == {"urn:shop": 5, "(no URN)": 1, "urn:mail": 1}
     assert report["by_hour"] == {"2026-01-01 12:00": {"failed": 5}, "2026-01-01 13:00": {BAD: 1}}
     latest = [sample["failed_at"] for sample in report["samples"] if sample["reason"] == "failed"]
     assert latest == ["2026-01-01T12:04:00Z", "2026-01-01T12:03:00Z"]
