@@ -119,3 +119,16 @@ def test_a_block_that_came_with_a_message_brings_no_edited_payload_back() -> Non
     assert b"4111" not in masked
     [again] = decode(pa.array([masked], pa.binary())).to_pylist()
     assert (again["data"], again["error"], again["dead_letter"]) == ('{"card":"***"}', None, None)
+
+
+def test_a_copy_that_names_no_queue_says_so_in_its_block() -> None:
+    """Not what the block says that came with it: `billing` never failed it."""
+    body = pa.array([dead(envelope(1, "orders"), "billing")], pa.binary())
+    read = decode(body)
+    columns = {name: read.column(name) for name in ("job", "trace_id", "data", "dead_letter")}
+    rows = pa.RecordBatch.from_pydict({**columns, "body": body, "queue": pa.array(["orders:delayed"])})
+    options = write_options({"url": "redis://127.0.0.1:1", "queue": "orders"})
+    with options.binding() as binding:
+        found = to_messages(rows, 0, IdSource("run"), options, binding, dead_letters=True)
+    [letter] = decode(found["orders.dlq"].column("body")).column("dead_letter").to_pylist()
+    assert (letter["reason"], letter["original_queue"]) == ("no_queue", "orders")
