@@ -240,6 +240,8 @@ class _Loop:
         self._ended = ended
         self._timeout = timeout
         self._tasks: set[asyncio.Task[None]] = set()
+        self._new: deque[Call] = deque()
+        self._is_woken = False
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._loop = self._runner.get_loop()
         self._stopped = asyncio.Event()
@@ -247,7 +249,11 @@ class _Loop:
         self._thread.start()
 
     def start(self, call: Call) -> None:
-        self._loop.call_soon_threadsafe(self._start, call)
+        """Start a call; a loop that has not looked yet is not woken again, which is most of the price."""
+        self._new.append(call)
+        if not self._is_woken:
+            self._is_woken = True
+            self._loop.call_soon_threadsafe(self._start_new)
 
     @contextmanager
     def opened(self, manager: AbstractAsyncContextManager[Any]) -> Iterator[Any]:
@@ -282,10 +288,13 @@ class _Loop:
         else:
             logger.warning("%s within %g s", text, GRACE_SECONDS)
 
-    def _start(self, call: Call) -> None:
-        task = self._loop.create_task(self._run(call), context=call.context)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _start_new(self) -> None:
+        self._is_woken = False
+        while self._new:
+            call = self._new.popleft()
+            task = self._loop.create_task(self._run(call), context=call.context)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _run(self, call: Call) -> None:
         bound = asyncio.timeout(self._timeout)
