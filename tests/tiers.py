@@ -55,8 +55,7 @@ _NIGHTLY = re.compile(
             r"source/test_restart\.py::.*\[(?!Redis|RabbitMQ|Kafka|PostgreSQL)",
             # What does not depend on the broker, on a third one.
             r"worker/test_(idempotency|redrive)\.py::.*\[.*rabbitmq",
-            # Spark Connect, beside the tests of reads, writes and worker over it.
-            r"functions/test_functions\.py::test_the_same_results_over_connect",
+            # Metrics over Spark Connect, over which sources and functions are tested.
             r"metrics/test_connect\.py",
             # Tables of Delta Lake and Iceberg, beside one of each.
             r"lakehouse/test_recipes\.py",
