@@ -32,6 +32,7 @@ SHORT = 1
 """A lease in seconds: a release soon takes over what the dead one had claimed."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("broker", ["sqlite", "redis", "kafka"])
 def test_a_killed_release_loses_nothing_and_repeats_nothing(
@@ -62,6 +63,7 @@ def test_without_idempotency_keys_a_repeat_has_the_same_ids(
     assert found[:5] == found[5:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broker", ["sqlite", "redis", "kafka"])
 def test_a_release_that_is_killed_among_single_messages_repeats_none(
     broker: str, request: pytest.FixtureRequest, tmp_path: Path, queue: str
@@ -74,6 +76,7 @@ def test_a_release_that_is_killed_among_single_messages_repeats_none(
     assert numbers_in(options["url"], queue) == [*range(5)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broker", ["sqlite", "redis", "kafka"])
 def test_a_relay_that_is_killed_among_single_rows_repeats_none(
     broker: str, request: pytest.FixtureRequest, tmp_path: Path, queue: str

@@ -30,7 +30,7 @@ from tests.brokers import url_of
 from tests.source.test_claiming import attempt
 from tests.streams import backlog, envelope, publish
 
-SERVERS = ["redis", "laravel", "postgresql", "mariadb"]
+SERVERS = ["redis", pytest.param("laravel", marks=pytest.mark.server), "postgresql", "mariadb"]
 LEASE = {"visibilityTimeout": "60s"}
 AHEAD, BEHIND = 120.0, -120.0
 HOUR = 3600
