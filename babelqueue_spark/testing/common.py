@@ -8,6 +8,7 @@ import pickle
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -16,13 +17,18 @@ import pytest
 
 from babelqueue_spark.bindings import OUTGOING, BaseBinding, BindingConfig
 from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN, envelopes_of
+from babelqueue_spark.bindings.registry import BINDINGS, Registration
 from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows
+from babelqueue_spark.envelope import decode
 from babelqueue_spark.errors import BrokerError, BrokerUnreachableError, OptionError
+from babelqueue_spark.exchange import ask
+from babelqueue_spark.testing.requests import answer, options_of
 from babelqueue_spark.testing.silence import SilenceContract
 from babelqueue_spark.testing.steps import (
     BEYOND_ALL_BOUNDS,
     ENVELOPE,
     MIB,
+    PATIENCE,
     SECRET,
     Connect,
     assert_safe,
@@ -279,6 +285,29 @@ class Contract(SilenceContract):
         assert sorted(published) == [0, 50]
         self.read(binding, queue, 50)
         self.assert_read(binding, queue)
+
+    # Requests.
+
+    def test_a_request_is_answered_where_messages_can_be_taken(
+        self, binding: Any, config: BindingConfig, queue: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(BINDINGS, binding.name, Registration(self.binding_class, "", (), ()))
+        options, urn = options_of(binding, config, queue), "urn:babel:orders:price"
+        if not binding.capabilities.claim_batch:
+            with pytest.raises(OptionError, match="nothing can be taken out of it"):
+                ask(options, urn, {})
+            self.assert_read(binding, queue)
+            return
+        replies = self.binding_class.dead_letter_name(queue, "babelqueue")  # a name that each broker takes
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(ask, options, urn, {"sku": "é"}, timeout=2 * PATIENCE, reply_queue=replies)
+            request = self.read(binding, queue, 1)
+            answer(binding, options, request)
+            reply = asked.result()
+        [sent] = decode(request.column("body")).to_pylist()
+        assert (reply.job, reply.data) == (f"{urn}:reply", {"asked": {"sku": "é"}})
+        assert (reply.trace_id, reply.meta["causation_id"]) == (sent["trace_id"], sent["meta"]["id"])
+        self.assert_read(binding, replies)
 
     # Dead letters.
 
