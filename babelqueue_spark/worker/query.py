@@ -1,4 +1,4 @@
-"""Which query calls a worker."""
+"""Which query calls a worker, and what its session does to it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from pyspark.sql import SparkSession
 from babelqueue_spark.connector.options import resolved_config
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.storage import open_store
+
+_IDLE = "spark.sql.execution.pyspark.udf.idleTimeoutSeconds"
+_KILLS = "spark.sql.execution.pyspark.udf.killOnIdleTimeout"
 
 
 def query_id(spark: Any, checkpoint: str | None, journal_config: Mapping[str, str]) -> str:
@@ -42,3 +45,14 @@ def query_id(spark: Any, checkpoint: str | None, journal_config: Mapping[str, st
             "the worker's checkpoint is not its query's, or out of reach of the server's Python: there "
             "is no query's id in its file 'metadata'"
         ) from None
+
+
+def check_idle_timeout(spark: Any) -> None:
+    """Raise `OptionError` where Spark kills silent tasks: one says nothing until its handlers returned."""
+    idle = spark.conf.get(_IDLE, "0")
+    if spark.conf.get(_KILLS, "false") == "true" and idle.strip("0smh") != "":
+        raise OptionError(
+            f"{_KILLS} is true, so Spark kills a task that says nothing for {idle}, as a worker's does until "
+            "all its handlers have returned; each retry would run them again. Set it to false in this "
+            "session: handler_timeout bounds handlers"
+        )

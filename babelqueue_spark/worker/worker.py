@@ -35,7 +35,7 @@ from babelqueue_spark.worker.handling import Work, admit, handle, settle
 from babelqueue_spark.worker.idempotency import IdempotencyStore
 from babelqueue_spark.worker.limits import Circuit, Limits, OrderedBy, RateLimit
 from babelqueue_spark.worker.outcomes import Failure, Policy, UnknownUrn
-from babelqueue_spark.worker.query import query_id
+from babelqueue_spark.worker.query import check_idle_timeout, query_id
 from babelqueue_spark.worker.responding import Responder
 from babelqueue_spark.worker.routes import (
     DataFrameHandler,
@@ -364,6 +364,7 @@ class Worker:
 
     def _returned(self, frame: DataFrame, work: Work) -> list[Any]:
         """Handle the rows; returns what all tasks returned."""
+        check_idle_timeout(frame.sparkSession)
         frames.check_columns(frame.schema)
         frame = frames.judged(frame, self._catalog)
         if not self._routes.dataframe_handlers():
