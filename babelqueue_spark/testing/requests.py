@@ -12,6 +12,7 @@ from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.worker import Message
+from babelqueue_spark.worker.calls import Step
 from babelqueue_spark.worker.deciding import Output
 from babelqueue_spark.worker.destinations import Destinations
 from babelqueue_spark.worker.messages import CAUSATION_META, outgoing_rows
@@ -41,7 +42,11 @@ def answer(binding: BaseBinding, options: Mapping[str, str], request: pa.RecordB
         delivery["key"],
     )
     given = write_options(options)
-    reply = Responder(lambda message: {"asked": message.data}, given)(message)
+    steps = Responder(given).reply(message, Step(lambda: {"asked": message.data}, False, True))
+    try:
+        steps.send(next(steps).blocking())
+    except StopIteration as end:
+        reply = end.value
     cause = {CAUSATION_META: json.dumps(message.id)}
     [columns] = outgoing_rows(reply, message, headers=binding.capabilities.headers, context=lambda: cause)
     [encoded], failures = encode_outputs(
