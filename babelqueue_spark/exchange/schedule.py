@@ -117,10 +117,10 @@ class Schedule:
             key: up to 64 characters.
 
         Raises:
-            JobClaimedError: a release was publishing jobs for longer than the lease; nothing was changed.
+            JobClaimedError: releases were publishing jobs for twice the lease; nothing was changed.
         """
         changes = [_change(row) for row in jobs.to_pylist()]
-        until = time.monotonic() + self.lease
+        until = time.monotonic() + 2 * self.lease  # one that died, and the release that takes over
         with self._open() as table:
             while True:
                 claimed, kept = table.put(changes, key)

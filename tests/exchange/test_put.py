@@ -102,9 +102,7 @@ def test_a_job_that_is_published_is_stored_again_behind_it(schedule: Schedule, t
     assert [job["state"] for job in waiting(schedule)] == ["claimed"]
     url = f"sqlite:///{tmp_path}/queue.db"
     while putting.is_alive():
-        schedule.release(
-            {"url": url, "queue": "q"}
-        )  # takes over what the dead one had claimed, after its lease
+        schedule.release({"url": url, "queue": "q"})  # once the lease of the dead one is over
         putting.join(0.1)
     assert len(messages(url, "q")) == 1
     assert found(schedule) == {"job-1": (7, 1), "b": (2, 1)}
