@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Self
 
-from babelqueue_spark.worker.messages import HandlerTimeoutError
-from babelqueue_spark.worker.timeouts import interrupted_after
+from babelqueue_spark.worker.timeouts import interrupted_after, timed_out
 
 logger = logging.getLogger("babelqueue_spark.worker")
 
@@ -176,11 +175,6 @@ class Calls:
         return self._threads
 
 
-def timed_out(seconds: float | None) -> HandlerTimeoutError:
-    """Return the error of a call that ran for longer."""
-    return HandlerTimeoutError(f"the handler ran longer than {seconds:g} s")
-
-
 def is_async(run: Callable[..., Any]) -> bool:
     """Tell whether a function, or an object that is called, is to be awaited."""
     return any(
@@ -277,7 +271,7 @@ class _Loop:
 
     def _serve(self) -> None:
         with self._runner:
-            self._runner.run(_set(self._stopped))
+            self._runner.run(self._stopped.wait())
 
     def _submit(self, coroutine: Coroutine[Any, Any, None]) -> Future[None]:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
@@ -310,10 +304,6 @@ class _Loop:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-
-
-async def _set(event: asyncio.Event) -> None:
-    await event.wait()
 
 
 async def _hold(manager: AbstractAsyncContextManager[Any], entered: Future[Any], left: asyncio.Event) -> None:

@@ -6,7 +6,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 from babelqueue_spark.errors import OptionError
@@ -98,6 +98,14 @@ class Limits:
                 f"ordered_by is '{self.ordered_by}', but takes 'key', or a function of the message"
             )
 
+    @classmethod
+    def of(
+        cls, concurrency: int, ordered_by: OrderedBy | None, rate_limit: str | None, circuit: Circuit | None
+    ) -> Self:
+        """Return the bounds that a user gives a handler."""
+        rate = None if rate_limit is None else RateLimit.parse(rate_limit)
+        return cls(concurrency, ordered_by, rate, circuit)
+
     def key(self, message: Callable[[], Any], delivered: str | None) -> Hashable:
         """Return what a message is ordered by; None where that is nothing.
 
@@ -146,7 +154,7 @@ class Breaker:
     circuit: Circuit
     is_open: bool = False
     _failures: int = 0
-    _until: float = field(default=0.0)
+    _until: float = 0.0
 
     def seconds(self) -> float:
         """Return how long calls still have to pause."""

@@ -26,6 +26,11 @@ class StuckHandlerError(BabelQueueError):
     """A DataFrame handler does not even end when its Spark jobs are cancelled."""
 
 
+def timed_out(seconds: float | None) -> HandlerTimeoutError:
+    """Return the error of a handler that ran for longer."""
+    return HandlerTimeoutError(f"the handler ran longer than {seconds:g} s")
+
+
 def interrupted_after(seconds: float | None) -> AbstractContextManager[None]:
     """Bound the block, which runs in a process's main thread; None = not at all."""
     return _UNBOUNDED if seconds is None else _Interrupted(seconds)
@@ -55,7 +60,7 @@ class _Interrupted:
             if frame.f_code in _ENDS:
                 return
             frame = frame.f_back
-        raise HandlerTimeoutError(f"the handler ran longer than {self._seconds:g} s")
+        raise timed_out(self._seconds)
 
 
 _ENDS = (_Interrupted.__enter__.__code__, _Interrupted.__exit__.__code__)
@@ -98,7 +103,7 @@ def with_jobs_cancelled_after(seconds: float | None, spark: SparkSession, call: 
     if returned:
         return returned[0]
     if not in_time:
-        raise HandlerTimeoutError(f"the handler ran longer than {seconds:g} s") from raised[0]
+        raise timed_out(seconds) from raised[0]
     raise raised[0]
 
 

@@ -33,7 +33,7 @@ from babelqueue_spark.worker.destinations import Pairs
 from babelqueue_spark.worker.events import log_unhandled
 from babelqueue_spark.worker.handling import Work, admit, handle, settle
 from babelqueue_spark.worker.idempotency import IdempotencyStore
-from babelqueue_spark.worker.limits import Circuit, Limits, OrderedBy, RateLimit
+from babelqueue_spark.worker.limits import Circuit, Limits, OrderedBy
 from babelqueue_spark.worker.outcomes import Failure, Policy, UnknownUrn
 from babelqueue_spark.worker.query import check_idle_timeout, query_id
 from babelqueue_spark.worker.responding import Responder
@@ -173,7 +173,7 @@ class Worker:
     ) -> Callable[[Handler], Handler]:
         """Decorate a function, plain or async, that handles a `Message`, on the executors.
 
-        It returns nothing, an `Outgoing`, or several; or it raises.
+        It returns nothing, an `Outgoing` or a `Cancel`, or several; or it raises.
 
         Args:
             pattern: a URN, in which `*` stands for any text. An exact one comes first, then the one with most
@@ -191,8 +191,7 @@ class Worker:
         Raises:
             OptionError: one of them is invalid.
         """
-        rate = None if rate_limit is None else RateLimit.parse(rate_limit)
-        limits = Limits(concurrency, ordered_by, rate, circuit)
+        limits = Limits.of(concurrency, ordered_by, rate_limit, circuit)
 
         def added(run: Handler) -> Handler:
             check_pattern(pattern)
@@ -240,8 +239,9 @@ class Worker:
     ) -> Callable[[Handler], Handler]:
         """Decorate a function, plain or async, that answers a request, a `Message`, on the executors.
 
-        It returns the data of the reply, a mapping. The reply goes to the queue that the request names (see
-        `Message.reply_to`), with the URN of the request and `:reply`. Where the function raises, the reply is
+        It returns the data of the reply, a mapping, or an `Outgoing` without a queue. The reply goes to the
+        queue that the request names (see `Message.reply_to`), with the URN of the request and `:reply`, or
+        that of the `Outgoing`. Where the function raises, the reply is
         `urn:babel:worker:request_failed`, and the request is done; only a `Retry` is retried. A request that
         names no queue is dead-lettered, with the reason `no_reply_to`.
 
@@ -249,8 +249,7 @@ class Worker:
             pattern: a URN, in which `*` stands for any text; see `handler`.
             partition_setup, concurrency, ordered_by, rate_limit, circuit: as of `handler`.
         """
-        rate = None if rate_limit is None else RateLimit.parse(rate_limit)
-        limits = Limits(concurrency, ordered_by, rate, circuit)
+        limits = Limits.of(concurrency, ordered_by, rate_limit, circuit)
 
         def added(run: Handler) -> Handler:
             check_pattern(pattern, "responder")

@@ -15,14 +15,14 @@ from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.exchange import Exchange
+from babelqueue_spark.testing.requests import reply_of
 from babelqueue_spark.worker import Cancel, Message, Outgoing, Worker
-from babelqueue_spark.worker.calls import Step
 from babelqueue_spark.worker.deciding import Output
 from babelqueue_spark.worker.decisions import OUTGOING_MESSAGES, LogEntry
 from babelqueue_spark.worker.destinations import Destinations, best_first, checked_routes
 from babelqueue_spark.worker.messages import outgoing_rows
 from babelqueue_spark.worker.outgoing import encode_outputs
-from babelqueue_spark.worker.responding import REQUEST_FAILED, Responder
+from babelqueue_spark.worker.responding import REQUEST_FAILED
 from tests.streams import publish
 from tests.worker.queues import order, taken, work_off
 
@@ -267,10 +267,7 @@ def test_meta_that_an_envelope_cannot_hold_is_refused(meta: dict[str, Any]) -> N
 def replied(returned: Any) -> dict[str, Any]:
     """A reply as columns of a write; the request asks for it in `replies`."""
     request = message(**{"reply-to": "replies"})
-    steps = Responder(write_options(REDIS)).reply(request, Step(lambda: returned, False, True))
-    with pytest.raises(StopIteration) as end:
-        steps.send(next(steps).blocking())
-    reply = end.value.value
+    reply = reply_of(write_options(REDIS), request, returned)
     context = {"causation_id": json.dumps(request.id), "tenant": '"a"'}
     [row] = outgoing_rows(reply, request, headers=True, context=lambda: context)
     assert row["headers"]["correlation-id"] == request.id
