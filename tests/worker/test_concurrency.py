@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,24 +30,14 @@ from babelqueue_spark.worker.admission import Admission
 from babelqueue_spark.worker.calls import Calls
 from babelqueue_spark.worker.deciding import Decisions, decide
 from babelqueue_spark.worker.limits import Limits, Pace, RateLimit
-from babelqueue_spark.worker.outcomes import Policy
 from babelqueue_spark.worker.responding import Responder
 from babelqueue_spark.worker.routes import MessageHandler, Routes, Subscriber
-from babelqueue_spark.worker.rows import INPUT, Rows
-from babelqueue_spark.worker.rules import Rules
+from babelqueue_spark.worker.rows import Rows
 from babelqueue_spark.worker.running import MessageHandlers
-from tests.streams import envelope
+from tests.worker.partitions import OWNER, decided, rows_of, rules
 
 Handler = Callable[..., Any]
 
-POLICY = Policy(max_attempts=3, backoff=(), unknown_urn="fail", release_delay=5)
-RULES = {
-    "policy": POLICY,
-    "headers": True,
-    "can_wait": lambda _: True,
-    "check": lambda _: None,
-    "failure_queue": "failures",
-}
 MANY = 50
 
 
@@ -75,39 +64,13 @@ class MemoryStore(IdempotencyStore):
     def close(self) -> None: ...
 
 
-def rows_of(
+def messages(
     count: int, *, urns: Sequence[str] = ("urn:a",), keys: Sequence[str | None] = (), ids: Sequence[str] = ()
 ) -> Rows:
-    """Messages whose number is their `data`; URNs repeat."""
-    columns: dict[str, Sequence[Any]] = {
-        "body": [envelope(number) for number in range(count)],
-        "queue": ["orders"] * count,
-        "attempts": [0] * count,
-        "job": [urns[number % len(urns)] for number in range(count)],
-        "trace_id": ["t"] * count,
-        "id": ids or [f"id-{number}" for number in range(count)],
-        "key": keys or [None] * count,
-        "headers": [[("reply-to", "replies")]] * count,
-    }
-    arrays = [pa.array(columns.get(field.name, [None] * count), field.type) for field in INPUT]
-    return Rows([pa.RecordBatch.from_arrays(arrays, schema=INPUT)])
-
-
-def decided(
-    rows: Rows,
-    *routes: MessageHandler | Subscriber,
-    timeout: float | None = None,
-    store: Any = None,
-    **rules: Any,
-) -> Decisions:
-    table = Routes([route for route in routes if isinstance(route, MessageHandler)])
-    for route in routes:
-        if isinstance(route, Subscriber):
-            table.subscribe(route)
-    with Calls(timeout) as calls:
-        admission = Admission(store, "a" * 32, rows.ids, lambda _: True)
-        handlers = MessageHandlers(table, calls, "state")
-        return decide(rows, handlers, admission, Rules(**{**RULES, **rules}), calls)
+    """Requests whose number is their `order_id`; URNs repeat."""
+    further = {"key": keys, "id": ids, "headers": [[("reply-to", "replies")]] * count}
+    given = {name: values for name, values in further.items() if values}
+    return rows_of(*(urns[number % len(urns)] for number in range(count)), **given)
 
 
 def handler(run: Handler, concurrency: int = MANY, pattern: str = "urn:a", **more: Any) -> MessageHandler:
@@ -159,7 +122,7 @@ def test_plain_functions_run_in_threads_all_at_once() -> None:
         barrier.wait(60)
         return answer(message)
 
-    decisions = decided(rows_of(2 * MANY), handler(run))
+    decisions = decided(messages(2 * MANY), handler(run))
     assert outcomes(decisions) == ["acked"] * 2 * MANY
     assert returned(decisions) == list(range(2 * MANY))
 
@@ -179,7 +142,7 @@ def test_async_functions_run_on_one_loop_all_at_once() -> None:
             await waiting[-1]
         return answer(message)
 
-    decisions = decided(rows_of(2 * MANY), handler(run))
+    decisions = decided(messages(2 * MANY), handler(run))
     assert returned(decisions) == list(range(2 * MANY))
     assert len(loops) == 1
 
@@ -193,7 +156,7 @@ def test_no_more_calls_are_under_way_than_wanted(concurrency: int) -> None:
             for _ in range(5):
                 await asyncio.sleep(0)
 
-    decided(rows_of(40), handler(run, concurrency))
+    decided(messages(40), handler(run, concurrency))
     assert under_way.most == concurrency
 
 
@@ -215,7 +178,7 @@ def test_handlers_share_the_bound() -> None:
             assert under_way.now == 1
 
     routes = [handler(wide, 8), handler(narrow, 3, "urn:b"), handler(alone, 1, "urn:c")]
-    decisions = decided(rows_of(60, urns=("urn:a", "urn:b", "urn:c")), *routes)
+    decisions = decided(messages(60, urns=("urn:a", "urn:b", "urn:c")), *routes)
     assert set(outcomes(decisions)) == {"acked"}
     assert max(seen_by_the_narrow) <= 3
 
@@ -237,7 +200,7 @@ def test_decisions_are_in_the_order_of_rows_whatever_ends_first() -> None:
             raise ValueError(number)
         return answer(message)
 
-    decisions = decided(rows_of(MANY), handler(run))
+    decisions = decided(messages(MANY), handler(run))
     assert order == list(reversed(range(MANY)))
     assert outcomes(decisions) == ["acked" if number % 3 else "retried" for number in range(MANY)]
     assert returned(decisions) == [number for number in range(MANY) if number % 3]
@@ -257,7 +220,7 @@ def test_messages_of_one_key_run_in_their_order(ordered_by: Any) -> None:
                 await asyncio.sleep(0)
 
     keys = [str(number % 5) for number in range(100)]
-    decided(rows_of(100, keys=keys), handler(run, ordered_by=ordered_by))
+    decided(messages(100, keys=keys), handler(run, ordered_by=ordered_by))
     assert all(numbers == sorted(numbers) for numbers in seen.values())
     assert {each.most for each in under_way.values()} == {1}
     assert all_keys.most == 5
@@ -274,7 +237,7 @@ def test_a_key_is_one_line_for_all_handlers() -> None:
         seen.append(number_of(message))
 
     routes = [handler(slow, ordered_by="key"), handler(quick, 1, "urn:b", ordered_by="key")]
-    decided(rows_of(6, urns=("urn:a", "urn:a", "urn:b"), keys=["k"] * 6), *routes)
+    decided(messages(6, urns=("urn:a", "urn:a", "urn:b"), keys=["k"] * 6), *routes)
     assert seen == list(range(6))
 
 
@@ -284,7 +247,7 @@ def test_a_message_without_a_key_waits_for_none() -> None:
     def run(_: Message) -> None:
         barrier.wait(60)
 
-    decisions = decided(rows_of(3), handler(run, ordered_by="key"))
+    decisions = decided(messages(3), handler(run, ordered_by="key"))
     assert outcomes(decisions) == ["acked"] * 3
 
 
@@ -293,7 +256,7 @@ def test_a_function_that_gives_no_key_fails_its_message_alone(ordered_by: Any) -
     def key(message: Message) -> Any:
         return ordered_by(message) if number_of(message) == 1 else "k"
 
-    decisions = decided(rows_of(3), handler(answer, ordered_by=key))
+    decisions = decided(messages(3), handler(answer, ordered_by=key))
     assert outcomes(decisions) == ["acked", "retried", "acked"]
 
 
@@ -325,7 +288,7 @@ def test_what_is_decided_does_not_depend_on_how_many_run(
 
     def rows() -> Rows:
         ids = [f"id-{number // 2}" for number in range(len(deeds))]
-        return rows_of(len(deeds), keys=[str(number // 2 % 3) for number in range(len(deeds))], ids=ids)
+        return messages(len(deeds), keys=[str(number // 2 % 3) for number in range(len(deeds))], ids=ids)
 
     def result(run: Handler, concurrency: int, **more: Any) -> tuple[Any, Any]:
         if not deeds:
@@ -350,8 +313,8 @@ def test_what_a_handler_yields_is_published() -> None:
         yield answer(message)
         raise ValueError("half way")
 
-    assert returned(decided(rows_of(2), handler(run))) == [0, 0, 1, 1]
-    decisions = decided(rows_of(1), handler(run_plainly))
+    assert returned(decided(messages(2), handler(run))) == [0, 0, 1, 1]
+    decisions = decided(messages(1), handler(run_plainly))
     assert (outcomes(decisions), returned(decisions)) == (["retried"], [])
 
 
@@ -360,7 +323,7 @@ def test_an_object_whose_call_is_async() -> None:
         async def __call__(self, message: Message) -> Outgoing:
             return answer(message)
 
-    assert returned(decided(rows_of(2), handler(Charge()))) == [0, 1]
+    assert returned(decided(messages(2), handler(Charge()))) == [0, 1]
 
 
 def test_async_responders_and_subscribers() -> None:
@@ -376,7 +339,7 @@ def test_async_responders_and_subscribers() -> None:
 
     responder = Responder(write_options({"url": "redis://localhost"}))
     routes = [handler(respond, responder=responder), Subscriber("urn:*", hear, Limits(MANY))]
-    decisions = decided(rows_of(3), *routes)
+    decisions = decided(messages(3), *routes)
     assert outcomes(decisions) == ["acked"] * 3
     assert [output.columns["job"] for output in decisions.outputs] == [
         *("urn:a:reply", "urn:heard"),
@@ -395,7 +358,7 @@ def test_a_plain_subscriber_runs_alone_beside_concurrent_handlers() -> None:
         with hearing.one():
             assert threading.current_thread() is threading.main_thread()
 
-    decided(rows_of(MANY), handler(lambda _: None), Subscriber("urn:*", hear))
+    decided(messages(MANY), handler(lambda _: None), Subscriber("urn:*", hear))
     assert hearing.most == 1
 
 
@@ -419,7 +382,7 @@ def test_an_async_resource_is_opened_once_on_the_loop_and_closed_behind_the_call
         await asyncio.sleep(0)
         events.append(resource)
 
-    decided(rows_of(3), handler(run, partition_setup=setup))
+    decided(messages(3), handler(run, partition_setup=setup))
     assert events == ["opened", "resource", "resource", "resource", "closed"]
     assert tasks[0] is tasks[1]
 
@@ -441,7 +404,7 @@ def test_a_plain_resource_is_shared_too(concurrency: int) -> None:
 
     for each in (run, run_plainly):
         events.clear()
-        decided(rows_of(3), handler(each, concurrency, partition_setup=setup))
+        decided(messages(3), handler(each, concurrency, partition_setup=setup))
         assert events == ["resource"] * 3 + ["closed"]
 
 
@@ -457,7 +420,7 @@ def test_a_resource_that_fails_ends_the_task(place: str) -> None:
     async def run(_: Message, __: None) -> None: ...
 
     with pytest.raises(ConnectionError, match="no bank"):
-        decided(rows_of(1), handler(run, partition_setup=setup))
+        decided(messages(1), handler(run, partition_setup=setup))
 
 
 # -- ends --------------------------------------------------------------------------------------------------
@@ -481,7 +444,7 @@ def test_a_call_that_takes_too_long_fails_alone() -> None:
         return answer(message)
 
     for each in (run, run_plainly):
-        decisions = decided(rows_of(MANY), handler(each, 10), timeout=0.2)
+        decisions = decided(messages(MANY), handler(each, 10), timeout=0.2)
         assert [row for row, outcome in enumerate(outcomes(decisions)) if outcome != "acked"] == [1]
         assert decisions.verdicts[1].exception == "HandlerTimeoutError"
         assert decisions.verdicts[1].error == "the handler ran longer than 0.2 s"
@@ -496,7 +459,7 @@ def test_an_async_handler_that_blocks_its_loop_is_given_up(monkeypatch: pytest.M
     async def run(_: Message) -> None:
         blocked.wait(60)
 
-    decisions = decided(rows_of(2), handler(run), timeout=0.1)
+    decisions = decided(messages(2), handler(run), timeout=0.1)
     blocked.set()
     assert {verdict.exception for verdict in decisions.verdicts} == {"HandlerTimeoutError"}
 
@@ -515,7 +478,7 @@ def test_an_interrupt_ends_all_calls() -> None:
             cancelled.append(number_of(message))
 
     with pytest.raises(KeyboardInterrupt):
-        decided(rows_of(MANY), handler(run))
+        decided(messages(MANY), handler(run))
     assert sorted(cancelled) == list(range(MANY - 1))
 
 
@@ -528,7 +491,7 @@ def test_an_interrupt_does_not_wait_for_threads() -> None:
         going_on.wait(60)
 
     with pytest.raises(KeyboardInterrupt):
-        decided(rows_of(2), handler(run))
+        decided(messages(2), handler(run))
     going_on.set()
 
 
@@ -542,7 +505,7 @@ def test_a_repeat_waits_for_the_first_and_is_a_duplicate() -> None:
         await asyncio.sleep(0.01)
         ran.append(number_of(message))
 
-    decisions = decided(rows_of(4, ids=["x", "x", "y", "x"]), handler(run), store=MemoryStore())
+    decisions = decided(messages(4, ids=["x", "x", "y", "x"]), handler(run), store=MemoryStore())
     assert outcomes(decisions) == ["acked", "dropped", "acked", "dropped"]
     assert sorted(ran) == [0, 2]
 
@@ -559,7 +522,7 @@ def test_what_is_handled_is_remembered_when_its_call_ends() -> None:
             assert list(store.results) == ["id-1"]
             first_ended.set()
 
-    decided(rows_of(3), handler(run, 2), store=store)
+    decided(messages(3), handler(run, 2), store=store)
     assert set(store.results) == {"id-0", "id-1", "id-2"}
 
 
@@ -572,7 +535,7 @@ def test_claims_are_renewed_while_calls_are_under_way(monkeypatch: pytest.Monkey
         while number_of(message) == 0 and renewals < 4:
             renewals = sum("id-0" in ids for ids in list(store.claims))
 
-    decided(rows_of(2), handler(run), store=store)
+    decided(messages(2), handler(run), store=store)
     assert sum("id-0" in ids for ids in store.claims) >= 4
 
 
@@ -612,7 +575,7 @@ def test_a_handler_is_called_when_its_pace_allows(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Pace, "seconds", seconds)
     limited = handler(lambda message: events.append(number_of(message)), 1, rate_limit=RateLimit(1))
-    decided(rows_of(3), limited)
+    decided(messages(3), limited)
     assert events == ["look", "look", 0, "look", "look", 1, "look", "look", 2]
 
 
@@ -632,13 +595,13 @@ class Bank:
 def test_a_circuit_releases_what_it_does_not_call(caplog: pytest.LogCaptureFixture) -> None:
     bank = Bank()
     routes = [handler(bank, 1, "urn:released", circuit=Circuit(failures=3, pause=60))]
-    decisions = decided(rows_of(10, urns=("urn:released",)), *routes)
+    decisions = decided(messages(10, urns=("urn:released",)), *routes)
     assert outcomes(decisions) == ["retried"] * 3 + ["released"] * 7
     assert {verdict.reason for verdict in decisions.verdicts[3:]} == {"circuit_open"}
     assert {verdict.attempts for verdict in decisions.verdicts[3:]} == {0}
     assert all(50 < verdict.delay <= 60 for verdict in decisions.verdicts[3:])
     assert caplog.text.count("circuit.open urn:released is not called for 60 s: 3 calls in a row failed") == 1
-    again = decided(rows_of(2, urns=("urn:released",)), *routes)  # the next batch
+    again = decided(messages(2, urns=("urn:released",)), *routes)  # the next batch
     assert outcomes(again) == ["released"] * 2
     assert len(bank.calls) == 3
 
@@ -647,7 +610,7 @@ def test_a_circuit_tries_one_call_after_its_pause(caplog: pytest.LogCaptureFixtu
     caplog.set_level("INFO")
     bank = Bank(opens_after=4)
     routes = [handler(bank, 5, "urn:tried", circuit=Circuit(failures=2, pause=0.05))]
-    decisions = decided(rows_of(12, urns=("urn:tried",)), *routes, can_wait=lambda _: False)
+    decisions = decided(messages(12, urns=("urn:tried",)), *routes, can_wait=lambda _: False)
     assert bank.calls == list(range(12))  # the queue cannot wait, so the task does
     assert outcomes(decisions)[-6:] == ["acked"] * 6
     assert "circuit.closed urn:tried is called again" in caplog.text
@@ -661,17 +624,17 @@ def test_a_circuit_stays_closed() -> None:
             raise error
 
     routes = [handler(run, 1, "urn:closed", circuit=Circuit(failures=2, pause=60))]
-    decisions = decided(rows_of(6, urns=("urn:closed",)), *routes)
+    decisions = decided(messages(6, urns=("urn:closed",)), *routes)
     assert "released" not in outcomes(decisions)
 
 
 def test_claims_of_what_a_circuit_releases_end() -> None:
     store = MemoryStore()
-    rows = rows_of(3, urns=("urn:claimed",))
+    rows = messages(3, urns=("urn:claimed",))
     routes = Routes([handler(Bank(), 1, "urn:claimed", circuit=Circuit(failures=1, pause=60))])
     with Calls() as calls:
-        admission = Admission(store, "a" * 32, rows.ids, lambda _: True)
-        decide(rows, MessageHandlers(routes, calls, "s"), admission, Rules(**RULES), calls)
+        admission = Admission(store, OWNER, rows.ids, lambda _: True)
+        decide(rows, MessageHandlers(routes, calls, "s"), admission, rules(), calls)
     assert admission.to_release() == ["id-0", "id-1", "id-2"]
 
 

@@ -8,32 +8,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.worker import IdempotencyStore, Message, Outgoing, Record
-from babelqueue_spark.worker.admission import Admission
-from babelqueue_spark.worker.calls import Calls
-from babelqueue_spark.worker.deciding import Decisions, Output, decide
+from babelqueue_spark.worker.deciding import Decisions, Output
 from babelqueue_spark.worker.destinations import Destinations
-from babelqueue_spark.worker.outcomes import Failure, Outcome, Policy, acked
+from babelqueue_spark.worker.outcomes import Failure, Outcome, acked
 from babelqueue_spark.worker.outgoing import encode_outputs
-from babelqueue_spark.worker.routes import MessageHandler, Routes
-from babelqueue_spark.worker.rows import INPUT, Rows
-from babelqueue_spark.worker.rules import Rules
-from babelqueue_spark.worker.running import MessageHandlers
-from tests.streams import envelope
+from babelqueue_spark.worker.routes import MessageHandler
+from babelqueue_spark.worker.rows import Rows
+from tests.worker.partitions import decided, policy, rows_of
 
-POLICY = Policy(max_attempts=2, backoff=(), unknown_urn="fail", release_delay=5)
-RULES = Rules(
-    policy=POLICY,
-    headers=True,
-    can_wait=lambda _: True,
-    check=lambda _: None,
-)
+POLICY = policy(max_attempts=2)
 
 
 class Standing(IdempotencyStore):
@@ -56,19 +45,6 @@ class Standing(IdempotencyStore):
     def close(self) -> None: ...
 
 
-def rows_of(*urns: str) -> Rows:
-    columns = {
-        "body": [envelope(number) for number in range(len(urns))],
-        "queue": ["orders"] * len(urns),
-        "attempts": [0] * len(urns),
-        "job": urns,
-        "trace_id": ["t"] * len(urns),
-        "id": [f"id-{number}" for number in range(len(urns))],
-    }
-    arrays = [pa.array(columns.get(field.name, [None] * len(urns)), field.type) for field in INPUT]
-    return Rows([pa.RecordBatch.from_arrays(arrays, schema=INPUT)])
-
-
 class Opened:
     """Handlers whose `partition_setup` is counted."""
 
@@ -84,16 +60,8 @@ class Opened:
         def handle(message: Message, resource: str) -> Outgoing:
             return Outgoing(job="urn:reply", data={"with": resource}, queue=f"{message.queue}-replies")
 
-        routes = Routes([MessageHandler("urn:known", handle, partition_setup=self.setup)])
-        with Calls() as calls:
-            handlers = MessageHandlers(routes, calls)
-            admission = Admission(
-                store,
-                "a" * 32,
-                rows.ids,
-                lambda row: rows.is_acceptable(row) and handlers.has(rows.jobs[row]),
-            )
-            return decide(rows, handlers, admission, RULES, calls)
+        known = MessageHandler("urn:known", handle, partition_setup=self.setup)
+        return decided(rows, known, store=store, policy=POLICY)
 
 
 def test_a_resource_is_opened_once_for_all_messages_of_its_handler() -> None:

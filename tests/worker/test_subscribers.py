@@ -14,17 +14,15 @@ import pytest
 
 from babelqueue_spark.errors import BabelQueueError, MessageTooLargeError, OptionError, hide
 from babelqueue_spark.worker import Message, Outgoing, Reject, SqlStore, Worker
-from babelqueue_spark.worker.admission import Admission
-from babelqueue_spark.worker.calls import Calls
-from babelqueue_spark.worker.deciding import Decisions, Output, decide
-from babelqueue_spark.worker.outcomes import Outcome, Policy
+from babelqueue_spark.worker.deciding import Decisions, Output
+from babelqueue_spark.worker.outcomes import Outcome
 from babelqueue_spark.worker.routes import MessageHandler, Routes, Subscriber
-from babelqueue_spark.worker.rules import Rules
-from babelqueue_spark.worker.running import MessageHandlers
 from babelqueue_spark.worker.subscribing import EXECUTION_FAILED, LARGEST_ENVELOPE
 from tests.streams import backlog, envelope, publish
+from tests.worker import partitions
+from tests.worker.partitions import rows_of
 from tests.worker.queues import order, taken, work_off
-from tests.worker.test_deciding import Standing, rows_of
+from tests.worker.test_deciding import Standing
 
 CREATED = "urn:babel:orders:created"
 
@@ -155,25 +153,9 @@ def decided(*subscribers: Any, **rules: Any) -> Decisions:
     return decided_about(lambda _: None, *subscribers, **rules)
 
 
-def decided_about(
-    handler: Any, *subscribers: Any, store: Any = None, timeout: float | None = None, **rules: Any
-) -> Decisions:
-    routes = Routes([MessageHandler("urn:known", handler)])
-    for run in subscribers:
-        routes.subscribe(Subscriber("urn:*", run))
-    rows = rows_of("urn:known")
-    policy = Policy(max_attempts=1, backoff=(), unknown_urn="fail", release_delay=5)
-    given = {
-        "policy": policy,
-        "headers": True,
-        "can_wait": lambda _: True,
-        "check": lambda _: None,
-        "failure_queue": "failures",
-    }
-    with Calls(timeout) as calls:
-        admission = Admission(store, "a" * 32, rows.ids, lambda _: True)
-        handlers = MessageHandlers(routes, calls)
-        return decide(rows, handlers, admission, Rules(**{**given, **rules}), calls)
+def decided_about(handler: Any, *subscribers: Any, **given: Any) -> Decisions:
+    routes = [MessageHandler("urn:known", handler), *(Subscriber("urn:*", run) for run in subscribers)]
+    return partitions.decided(rows_of("urn:known"), *routes, policy=partitions.policy(1), **given)
 
 
 def data_of(decisions: Decisions) -> list[dict[str, Any]]:
