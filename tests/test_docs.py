@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 from unittest import SkipTest
 
@@ -225,6 +226,11 @@ def test_what_a_page_names_is_there(page: Path) -> None:
         target = page.parent / path if path else page
         assert target.exists(), link
         assert not anchor or anchor in anchors(target.read_text()), link
+
+
+def test_the_api_page_names_what_is_there() -> None:
+    for name in re.findall(r"^::: (\S+)$", (ROOT / "docs/api.md").read_text(), re.M):
+        resolve_name(name)
 
 
 def test_pictures_of_notebooks_are_there() -> None:
