@@ -149,15 +149,17 @@ def arm() -> None:
 
 
 def _arm_logs() -> None:
+    from babelqueue_spark.connector.rows import reading
     from babelqueue_spark.connector.source import log
 
     _know_the_queue(log.LogStreamReader, lambda partition: partition.queue)
     before(log._Log, "_batches", "before the read")
-    before(log, "to_rows", "after the read")
-    after(log, "to_rows", "in mid-yield")
+    before(reading, "_rows", "after the read")
+    after(reading, "_rows", "in mid-yield")
 
 
 def _arm_queues(bindings: Iterable[Any]) -> None:
+    from babelqueue_spark.connector.rows import reading
     from babelqueue_spark.connector.source import claiming, stream
     from babelqueue_spark.journal import Segment
 
@@ -169,7 +171,7 @@ def _arm_queues(bindings: Iterable[Any]) -> None:
         _in_the_middle(binding)
     before(Segment, "mark_acknowledged", "after the acknowledge")
     after(Segment, "mark_acknowledged", "after the mark")
-    after(stream, "to_rows", "in mid-yield")
+    after(reading, "_rows", "in mid-yield")
 
 
 def await_all_of_pulsar() -> None:
