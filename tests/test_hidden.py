@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from babelqueue_spark.bindings.firehose.binding import FirehoseOptions
+from babelqueue_spark.bindings.kinesis.client import KinesisOptions
+from babelqueue_spark.bindings.sqs.options import SqsOptions
 from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.errors import BrokerError, hide
 from tests.brokers import URLS
@@ -50,6 +53,7 @@ PASSED = [
     "client.id",
 ]
 """Options of librdkafka."""
+OF_AWS = {kind.broker: kind for kind in (FirehoseOptions, KinesisOptions, SqsOptions)}
 SECURE = {"redis": "rediss", "rabbitmq": "amqps", "pulsar": "pulsar+ssl", "artemis": "artemis+ssl"}
 
 
@@ -57,7 +61,10 @@ def options() -> list[tuple[str, str, str]]:
     """Broker, option and URL, of each option of each binding."""
     found = []
     for broker, url in URLS.items():
-        table = importlib.import_module(f"babelqueue_spark.bindings.{broker}.options")._TABLE
+        if broker in OF_AWS:
+            table = OF_AWS[broker].table()
+        else:
+            table = importlib.import_module(f"babelqueue_spark.bindings.{broker}.options")._TABLE
         found += [(broker, option, url) for option in (*table.own, *(PASSED if table.passed else ()))]
         found += [(broker, option, url.replace(f"{broker}:", f"{SECURE[broker]}:")) for option in table.tls]
     return found

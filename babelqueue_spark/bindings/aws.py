@@ -103,8 +103,12 @@ class AwsOptions:
 
     @classmethod
     def _given(cls, config: BindingConfig) -> dict[str, Any]:
-        table = OptionTable(broker=cls.broker, own={**_OWN, **cls.own}, of_client=_OF_BOTO3)
-        return table.parse(config, _of_url(cls.broker, cls.title, config.url))
+        return cls.table().parse(config, _of_url(cls.broker, cls.title, config.url))
+
+    @classmethod
+    def table(cls) -> OptionTable:
+        """Return the options that there are."""
+        return OptionTable(broker=cls.broker, own={**_OWN, **cls.own}, of_client=_OF_BOTO3)
 
     @classmethod
     def _session(cls, given: Mapping[str, Any]) -> dict[str, Any]:
