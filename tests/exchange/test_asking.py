@@ -20,6 +20,7 @@ from babelqueue_spark.errors import BabelQueueError, OptionError, RequestFailedE
 from babelqueue_spark.exchange import ask
 from babelqueue_spark.testing import eventually
 from babelqueue_spark.worker import Message, Reject, Retry, Worker
+from babelqueue_spark.worker.calls import Step
 from babelqueue_spark.worker.messages import REPLY_TO_HEADER
 from babelqueue_spark.worker.responding import Responder
 from tests.brokers import url_of
@@ -253,10 +254,12 @@ def test_a_request_that_names_what_is_no_queue_is_a_dead_letter(
 )
 def test_a_request_does_not_name_a_queue_of_another_account_of_sqs(to: str) -> None:
     """It is refused before the user's function runs."""
+    request = Message(PRICE, "trace", "id", 0, "orders", b"{}", {REPLY_TO_HEADER: to}, None)
     run: list[Message] = []
-    answer = Responder(run.append, write_options({"url": "sqs://eu-west-1"}))
+    step = Step(lambda: run.append(request), is_async=False, is_inline=True)
+    answering = Responder(write_options({"url": "sqs://eu-west-1"})).reply(request, step)
     with pytest.raises(Reject, match="of this account alone") as refused:
-        answer(Message(PRICE, "trace", "id", 0, "orders", b"{}", {REPLY_TO_HEADER: to}, None))
+        next(answering)
     assert (refused.value.reason, run) == ("no_reply_to", [])
 
 
