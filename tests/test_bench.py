@@ -121,16 +121,21 @@ def test_what_ended_of_a_peer_is_started_again_and_all_of_it_is_stopped(
 ) -> None:
     monkeypatch.setattr("bench.peers.programs.HOME", tmp_path)
     run = Run("redis://", tmp_path, count=1, seconds=0.0)
+    others = {*psutil.Process().children()}
+
+    def started() -> list[psutil.Process]:
+        return [child for child in psutil.Process().children() if child not in others]
+
     with Peer("sleeper", no_op=("sleep 60", "sleep 61"), waiting=()).running(run) as supervise:
-        first, second = psutil.Process().children()
+        first, second = started()
         kill(first.pid)
         first.wait()
         supervise()
-        again = psutil.Process().children()
+        again = started()
         assert second in again
         assert first not in again
         assert len(again) == 2
-    assert psutil.Process().children() == []
+    assert started() == []
 
 
 def test_only_an_own_process_is_killed() -> None:
