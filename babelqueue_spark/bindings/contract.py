@@ -82,11 +82,14 @@ class BindingConfig:
         url: the connection string, secrets resolved.
         visibility_timeout: seconds a claim may stay unacknowledged; None = the binding's default.
         client_options: the `<broker>.<name>` options, names in lower case, values as text.
+        native: messages have no envelope of ours: headers show, and set, what the broker's own properties say
+            of a message's type, correlation id and message id, as `bq-job`, `bq-trace-id`, `bq-message-id`.
         referenced: names of client options (and `url`) whose values came by reference; no error shows them.
     """
 
     url: str = field(repr=False)
     visibility_timeout: float | None = None
+    native: bool = False
     client_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     referenced: frozenset[str] = frozenset()
 
@@ -118,6 +121,10 @@ class BaseBinding(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     """What errors and docs call the broker."""
+    frames_headers: ClassVar[bool] = False
+    """Whether a message with headers is a frame around its body, which other programs do not read."""
+    event_prefix: ClassVar[str] = "ce_"
+    """What the names of CloudEvents attributes begin with in headers."""
     delay_advice: ClassVar[str] = ""
     """What to do about a delay that is too long; ends the error."""
     capabilities: Capabilities  # of the class; an instance may narrow them

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelqueue_spark.bindings.batches import milliseconds
+from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN, milliseconds
+from babelqueue_spark.envelope import META_TYPE
 from babelqueue_spark.envelope.columns import is_blank
 
 VERSION = "bq-schema-version"
+JOB, TRACE_ID, ID, ATTEMPTS = "bq-job", "bq-trace-id", "bq-message-id", "bq-attempts"
+CONTENT_TYPE = "content-type"
+NAMES = (JOB, TRACE_ID, ID)
+"""Headers that name a message whose body does not."""
 _WHOLE = re.compile("0|[1-9][0-9]{0,17}")
 Text = TypeVar("Text", str, str | None)
 
@@ -68,6 +73,45 @@ def shown(envelopes: pa.RecordBatch) -> Iterator[Shown]:
         envelopes.column("attempts"),
     )
     return map(Shown._make, zip(*(column.to_pylist() for column in columns), strict=True))
+
+
+def header(headers: pa.MapArray, name: str) -> pa.StringArray:
+    """Return the header of this name, null where it is missing or empty."""
+    found = pc.map_lookup(headers, name, "first")
+    return pc.if_else(pc.equal(found, ""), None, found)
+
+
+def without_headers(headers: pa.MapArray, names: Collection[str]) -> pa.MapArray:
+    """Take headers away."""
+    if headers.null_count == len(headers):
+        return headers
+    kept = ([pair for pair in given or () if pair[0] not in names] or None for given in headers.to_pylist())
+    return pa.array(list(kept), headers.type)
+
+
+def named_by_headers(messages: pa.RecordBatch) -> pa.RecordBatch:
+    """Give `OUTGOING` messages an `ENVELOPE_COLUMN` of their headers, unless they have one."""
+    if ENVELOPE_COLUMN.name in messages.schema.names:
+        return messages
+    headers, rows = messages.column("headers"), len(messages)
+    found = {"id": header(headers, ID)}
+    fields = list(META_TYPE)
+    meta = [found.get(field.name, pa.nulls(rows, field.type)) for field in fields]
+    columns = [
+        header(headers, JOB),
+        header(headers, TRACE_ID),
+        pa.StructArray.from_arrays(meta, fields=fields),
+        whole_numbers(header(headers, ATTEMPTS)),
+    ]
+    named = pa.StructArray.from_arrays(columns, fields=list(ENVELOPE_COLUMN.type))
+    return messages.append_column(ENVELOPE_COLUMN, named)
+
+
+def own_content_type(given: dict[str, Text]) -> Text | None:
+    """Take away the headers for which AMQP has properties; return the content type."""
+    for name in NAMES:
+        given.pop(name, None)
+    return given.pop(CONTENT_TYPE, None)
 
 
 def projections(envelopes: pa.RecordBatch) -> Iterator[dict[str, str]]:

@@ -37,6 +37,7 @@ class ArtemisBinding(Binding):
     """Artemis, by one connection, with a link for each queue of which something is claimed."""
 
     name = "artemis"
+    event_prefix = "cloudEvents_"
     title = "Artemis"
     capabilities = Capabilities(
         claim_batch=20_000,
@@ -85,7 +86,7 @@ class ArtemisBinding(Binding):
                     connection.leave(self._links.pop(queue))
                 raise
             self._leave_if_settled(queue, connection)
-        return received(taken, link.name) if taken else deliveries(0)
+        return received(taken, link.name, native=self.config.native) if taken else deliveries(0)
 
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
         """Return true where the link of the claim is still open, and the broker knows."""
@@ -109,7 +110,7 @@ class ArtemisBinding(Binding):
         with self._client.connected(queue) as connection:
             sender = connection.sender(queue)
             try:
-                refused = connection.send(sender, encoded(messages, self._options))
+                refused = connection.send(sender, encoded(messages, self._options, native=self.config.native))
             finally:
                 connection.detach(sender)
         if refused:
@@ -120,7 +121,7 @@ class ArtemisBinding(Binding):
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
         """Browse by a link that copies; without what any reader has claimed."""
         for found in self._browsed(queue):
-            yield received(found, None)
+            yield received(found, None, native=self.config.native)
 
     def close(self) -> None:
         self._client.close()

@@ -11,43 +11,60 @@ import pyarrow as pa
 from babelqueue_spark.bindings.artemis import amqp
 from babelqueue_spark.bindings.artemis.options import ArtemisOptions
 from babelqueue_spark.bindings.batches import deliveries, envelopes_of
-from babelqueue_spark.bindings.headers import Shown, beside, shown
+from babelqueue_spark.bindings.headers import (
+    CONTENT_TYPE,
+    ID,
+    JOB,
+    TRACE_ID,
+    Shown,
+    beside,
+    own_content_type,
+    shown,
+)
 
 _VERSION = "bq_schema_version"
 _DUPLICATE_ID = "_AMQ_DUPL_ID"
+_NAMING = {"subject": JOB, "correlation-id": TRACE_ID, "message-id": ID, "content-type": CONTENT_TYPE}
+"""Property → header, of messages whose body does not name them."""
 _LATEST = (1 << 63) - 1
 
 Found = tuple[int, bytes]
 """The number of a delivery, and its message as it was sent."""
 
 
-def encoded(messages: pa.RecordBatch, options: ArtemisOptions) -> Iterator[bytes]:
-    """`OUTGOING` messages as they are sent."""
+def encoded(messages: pa.RecordBatch, options: ArtemisOptions, *, native: bool = False) -> Iterator[bytes]:
+    """`OUTGOING` messages as they are sent. With `native`, a header gives the content type."""
     columns = (messages.column(name).to_pylist() for name in ("body", "headers", "key", "delay"))
     rows = zip(*columns, shown(envelopes_of(messages)), strict=True)
     for body, headers, key, delay, envelope in rows:
         given = {name: value for name, value in headers or () if value is not None}
+        properties = _properties(envelope, key)
+        if native and (kind := own_content_type(given)):
+            properties["content-type"] = amqp.symbol(kind)
         if options.duplicate_detection and envelope.message_id:
             given.setdefault(_DUPLICATE_ID, envelope.name())
         yield amqp.encoded(
             body,
             time_to_live=options.time_to_live_ms,
             annotations=_annotations(envelope.job, delay),
-            properties=_properties(envelope, key),
+            properties=properties,
             application={
                 name: amqp.text(value) for name, value in beside(given, _contract(envelope), _VERSION).items()
             },
         )
 
 
-def received(found: Sequence[Found], holder: str | None) -> pa.RecordBatch:
-    """`DELIVERIES` of messages that came by a link; receipts are null without one."""
+def received(found: Sequence[Found], holder: str | None, *, native: bool = False) -> pa.RecordBatch:
+    """`DELIVERIES` of messages that came by a link; receipts are null without one.
+
+    With `native`, headers show the properties that name a message.
+    """
     messages = [_message(raw) for _, raw in found]
     again = [message.delivery_count or None for message in messages]
     return deliveries(
         len(messages),
         body=[message.body for message in messages],
-        headers=[_headers(message.application) for message in messages],
+        headers=[_headers(message, _NAMING if native else {}) for message in messages],
         id=[_optional_text(message.property("message-id")) for message in messages],
         count=[None if count is None else count + 1 for count in again],
         redelivered=[None if count is None else True for count in again],
@@ -104,9 +121,11 @@ def _message(raw: bytes) -> amqp.Message:
         return amqp.Message(body=raw)
 
 
-def _headers(application: Mapping[Any, Any]) -> list[tuple[str, str]] | None:
+def _headers(message: amqp.Message, naming: Mapping[str, str]) -> list[tuple[str, str]] | None:
     """Application properties as text, but for the id of a publish: that of another one would be dropped."""
-    pairs = ((_text(name), value) for name, value in application.items() if value is not None)
+    named = ((header, message.property(name)) for name, header in naming.items())
+    given = ((_text(name), value) for name, value in message.application.items())
+    pairs = (pair for pair in (*given, *named) if pair[1] is not None)
     return [(name, _text(value)) for name, value in pairs if name != _DUPLICATE_ID] or None
 
 

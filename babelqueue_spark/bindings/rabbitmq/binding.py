@@ -34,6 +34,7 @@ class RabbitBinding(Binding):
     """RabbitMQ, by one connection and one channel."""
 
     name = "rabbitmq"
+    event_prefix = "cloudEvents_"
     title = "RabbitMQ"
     capabilities = Capabilities(
         claim_batch=50_000,

@@ -67,8 +67,9 @@ class DeliveryBuffer:
         cancelled: nothing more will come.
     """
 
-    def __init__(self, claims: ChannelClaims) -> None:
+    def __init__(self, claims: ChannelClaims, *, native: bool = False) -> None:
         self.claims = claims
+        self._native = native
         self.messages: list[Message] = []
         self.size = 0
         self.cancelled = False
@@ -97,7 +98,7 @@ class DeliveryBuffer:
             raise self._error
 
     def receive(self, _: Channel, method: Any, properties: pika.BasicProperties, body: bytes) -> None:
-        self.messages.append(message(method, properties, body))
+        self.messages.append(message(method, properties, body, native=self._native))
         self.size += len(body)
         if self._enough():
             self._woken.set()

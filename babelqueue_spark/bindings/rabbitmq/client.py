@@ -133,7 +133,7 @@ class RabbitClient:
 
         def consume(channel: Channel, done: Done) -> None:
             assert self.claims is not None
-            self._buffer = buffer = DeliveryBuffer(self.claims)
+            self._buffer = buffer = DeliveryBuffer(self.claims, native=self._options.native)
             channel.basic_qos(
                 prefetch_count=prefetch,
                 callback=lambda _: channel.basic_consume(

@@ -12,16 +12,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.batches import deliveries, envelopes_of
+from babelqueue_spark.bindings.headers import CONTENT_TYPE, ID, JOB, TRACE_ID, own_content_type
 
 _SHORT_STRING = 255
 """Bytes that `type`, `correlation_id`, `message_id` and the names of headers may have."""
 
+_NAMING = {"type": JOB, "correlation_id": TRACE_ID, "message_id": ID, "content_type": CONTENT_TYPE}
+"""Property → header, of messages whose body does not name them."""
 _OTHERS = ("reply_to", "expiration", "priority", "user_id")
 """Properties that neither repeat the body nor have a column; headers under `amqp.<name>`."""
 
 
-def properties(messages: pa.RecordBatch) -> Iterator[pika.BasicProperties]:
-    """Return the properties of `OUTGOING` messages: what the body says, where its type is right."""
+def properties(messages: pa.RecordBatch, *, native: bool = False) -> Iterator[pika.BasicProperties]:
+    """Return the properties of `OUTGOING` messages: what the body says, where its type is right.
+
+    Where asked, a header gives the content type.
+    """
     envelopes = envelopes_of(messages)
     meta = envelopes.column("meta")
     names = [envelopes.column("job"), envelopes.column("trace_id"), pc.struct_field(meta, "id")]
@@ -38,16 +44,18 @@ def properties(messages: pa.RecordBatch) -> Iterator[pika.BasicProperties]:
     for known, job, trace_id, message_id, version, lang, attempts, headers in zip(
         *(column.to_pylist() for column in columns), strict=True
     ):
+        given = dict(headers or ())
+        kind = own_content_type(given) if native else None
         contract = {"x-schema-version": version, "x-source-lang": lang, "x-attempts": attempts}
         yield pika.BasicProperties(
-            content_type="application/json",
+            content_type=kind or "application/json",
             content_encoding="utf-8" if known else None,
             delivery_mode=2,
             type=job,
             correlation_id=trace_id,
             message_id=message_id,
-            app_id="babelqueue" if known else None,
-            headers=_table(headers or (), contract if known else {}),
+            app_id="babelqueue" if version is not None else None,
+            headers=_table(given, contract if known else {}),
         )
 
 
@@ -59,12 +67,12 @@ Headers = tuple[tuple[str, str], ...]
 Message = tuple[int, bytes, Headers | None, str | None, int | None, bool, int | None]
 
 
-def message(method: Any, given: pika.BasicProperties, body: bytes) -> Message:
-    """Return a message as pika delivers it."""
+def message(method: Any, given: pika.BasicProperties, body: bytes, *, native: bool = False) -> Message:
+    """Return a message as pika delivers it; where asked, headers show the properties that name it."""
     return (
         method.delivery_tag,
         body,
-        _headers(given),
+        _headers(given, _NAMING if native else {}),
         None if given.message_id is None else _text(given.message_id),
         _count(method.redelivered, given.headers),
         method.redelivered,
@@ -92,9 +100,11 @@ def _short(texts: pa.StringArray) -> pa.StringArray:
     return pc.if_else(pc.less_equal(pc.binary_length(texts), _SHORT_STRING), texts, None)
 
 
-def _table(headers: Sequence[tuple[str, str]], contract: Mapping[str, Any]) -> dict[str, Any]:
+def _table(headers: Mapping[str, str], contract: Mapping[str, Any]) -> dict[str, Any]:
     table: dict[str, Any] = {
-        name: value for name, value in headers if name and value and len(name.encode()) <= _SHORT_STRING
+        name: value
+        for name, value in headers.items()
+        if name and value and len(name.encode()) <= _SHORT_STRING
     }
     table.update((name, value) for name, value in contract.items() if value is not None)
     if "laravel" in table and contract:
@@ -102,13 +112,16 @@ def _table(headers: Sequence[tuple[str, str]], contract: Mapping[str, Any]) -> d
     return table
 
 
-def _headers(given: pika.BasicProperties) -> Headers | None:
+def _headers(given: pika.BasicProperties, naming: Mapping[str, str]) -> Headers | None:
     table = given.headers or {}
     found = [(_text(name), _text(value)) for name, value in table.items() if value is not None]
     for name in _OTHERS:
         value = getattr(given, name)
         if value is not None:
             found.append((f"amqp.{name}", str(value)))
+    for name, header in naming.items():
+        if value := getattr(given, name):
+            found.append((header, _text(value)))
     return tuple(found) or None
 
 

@@ -52,6 +52,7 @@ class RabbitOptions:
 
     Attributes:
         address: `host:port`, with the vhost where it is not `/`, as shown in errors.
+        native: whether headers show the properties that name a message, and set them.
         client: further parameters of the connection.
         tls: the `ssl_` options.
     """
@@ -63,6 +64,7 @@ class RabbitOptions:
     delayed_exchange: str | None
     delay_queue_type: str
     client_name: str
+    native: bool = False
     client: Mapping[str, Any]
     tls: Mapping[str, Any] = field(repr=False)
 
@@ -82,6 +84,7 @@ class RabbitOptions:
             delayed_exchange=values.get("delayed_exchange"),
             delay_queue_type=values.get("delay_queue_type", "classic"),
             client_name=values.get("client_name", "babelqueue-spark"),
+            native=config.native,
             client={name: values[name] for name in _CLIENT if name in values},
             tls=tls,
         )

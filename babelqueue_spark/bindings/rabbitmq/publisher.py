@@ -74,7 +74,13 @@ class Publisher:
         rounded = [_rounded(delay) for delay in delays]
         routes = {delay: self._route(queue, delay) for delay in sorted(set(rounded))}
         bodies = messages.column("body").to_pylist()
-        rows = zip(map(routes.__getitem__, rounded), bodies, delays, properties(messages), strict=True)
+        rows = zip(
+            map(routes.__getitem__, rounded),
+            bodies,
+            delays,
+            properties(messages, native=self._options.native),
+            strict=True,
+        )
         return (self._post(*row) for row in rows)
 
     def _post(self, route: tuple[str, str], body: bytes, delay: int, given: pika.BasicProperties) -> Post:

@@ -24,6 +24,7 @@ class RedisBinding(Binding):
 
     name = "redis"
     title = "Redis"
+    frames_headers = True
     capabilities = Capabilities(
         visibility_timeout=90.0,
         claim_batch=10_000,

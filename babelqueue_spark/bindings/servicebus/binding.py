@@ -58,6 +58,7 @@ class ServiceBusBinding(Binding):
     """Azure Service Bus, by one connection for each queue and direction, and one for each session."""
 
     name = "servicebus"
+    event_prefix = "cloudEvents_"
     title = "Service Bus"
     capabilities = Capabilities(
         claim_batch=20_000,
@@ -142,7 +143,9 @@ class ServiceBusBinding(Binding):
             if not taken:
                 raise
         latest = list({message.sequence_number: message for message in taken}.values())
-        return self._kept(queue, received(latest, by_session=self._options.sessions), max_bytes)
+        return self._kept(
+            queue, received(latest, by_session=self._options.sessions, native=self.config.native), max_bytes
+        )
 
     def acknowledge(self, queue: str, deliveries: pa.RecordBatch) -> pa.BooleanArray:
         """Return true where Service Bus confirmed it, also after the claim's connection ended."""
@@ -181,7 +184,7 @@ class ServiceBusBinding(Binding):
             first = _sequence(page[-1]) + 1
             ready = self._ready(queue, page)
             if ready:
-                yield received(ready, by_session=self._options.sessions)
+                yield received(ready, by_session=self._options.sessions, native=self.config.native)
 
     def close(self) -> None:
         """Close all connections: sessions go back, messages when their locks lapse."""
@@ -311,7 +314,7 @@ class ServiceBusBinding(Binding):
     def _entries(self, queue: str, messages: pa.RecordBatch) -> list[LabelledMessage]:
         session = (self._options.session_id or queue) if self._options.sessions else None
         try:
-            return entries(messages, session)
+            return entries(messages, session, native=self.config.native)
         except UnsendableError as error:
             raise self._links.error(str(error), queue) from None
 

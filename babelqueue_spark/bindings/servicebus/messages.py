@@ -13,7 +13,18 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpMessageBodyType
 
 from babelqueue_spark.bindings.batches import deliveries, envelopes_of, milliseconds
-from babelqueue_spark.bindings.headers import VERSION, Shown, UnsendableError, is_whole_number, shown
+from babelqueue_spark.bindings.headers import (
+    CONTENT_TYPE,
+    ID,
+    JOB,
+    TRACE_ID,
+    VERSION,
+    Shown,
+    UnsendableError,
+    is_whole_number,
+    own_content_type,
+    shown,
+)
 from babelqueue_spark.envelope.columns import TIMESTAMP, is_blank
 
 LONGEST_ID = 128
@@ -31,10 +42,11 @@ class LabelledMessage:
     label: str
 
 
-def entries(messages: pa.RecordBatch, session: str | None) -> list[LabelledMessage]:
+def entries(messages: pa.RecordBatch, session: str | None, *, native: bool = False) -> list[LabelledMessage]:
     """Return an entry for each message; `UnsendableError` for the first that cannot be sent.
 
-    `session` is that of messages without a key, where all need one.
+    `session` is that of messages without a key, where all need one. With `native`, a header gives the
+    content type.
     """
     columns = (messages.column(name).to_pylist() for name in ("body", "headers", "key", "delay"))
     now = datetime.now(UTC)
@@ -46,14 +58,18 @@ def entries(messages: pa.RecordBatch, session: str | None) -> list[LabelledMessa
             raise UnsendableError(
                 f"{label} cannot be sent: its key cannot be a session: use 1 to {LONGEST_ID} characters"
             )
+        named = dict(headers or ())
+        kind = own_content_type(named) if native else None
+        if native and envelope.message_id:
+            named[ID] = envelope.message_id  # that of a retry is another one
         message = ServiceBusMessage(
             body,
             subject=envelope.job,
             correlation_id=envelope.trace_id,
             message_id=_message_id(envelope),
-            content_type="application/json",
+            content_type=kind or "application/json",
             session_id=key if key is not None else session,
-            application_properties=_properties(envelope, headers or ()),
+            application_properties=_properties(envelope, [*named.items()]),
         )
         if delay and delay > 0:
             message.scheduled_enqueue_time_utc = _later(now, delay, label)
@@ -61,8 +77,12 @@ def entries(messages: pa.RecordBatch, session: str | None) -> list[LabelledMessa
     return made
 
 
-def received(messages: Sequence[ServiceBusReceivedMessage], *, by_session: bool) -> pa.RecordBatch:
+def received(
+    messages: Sequence[ServiceBusReceivedMessage], *, by_session: bool, native: bool = False
+) -> pa.RecordBatch:
     """Deliveries out of received or peeked messages; only those that are locked have a receipt.
+
+    With `native`, headers show the properties that name a message.
 
     A session that ends gives its messages back uncounted: with sessions, 1 need not be the first delivery.
     """
@@ -71,7 +91,10 @@ def received(messages: Sequence[ServiceBusReceivedMessage], *, by_session: bool)
     return deliveries(
         len(messages),
         body=[body(message) for message in messages],
-        headers=[_headers(message.application_properties or {}) for message in messages],
+        headers=[
+            _headers(message.application_properties or {}, _naming(message) if native else {})
+            for message in messages
+        ],
         id=[str(message.sequence_number) for message in messages],
         count=counts,
         redelivered=[True if count > 1 else None if by_session else False for count in counts],
@@ -126,7 +149,18 @@ def _later(now: datetime, milliseconds: int, label: str) -> datetime:
         raise UnsendableError(f"{label} cannot be sent: its delay ends after the year 9999") from None
 
 
-def _headers(properties: Mapping[str | bytes, Any]) -> list[tuple[str, str | None]] | None:
+def _naming(message: ServiceBusReceivedMessage) -> dict[str, str | None]:
+    return {
+        JOB: message.subject,
+        TRACE_ID: message.correlation_id,
+        ID: message.message_id,
+        CONTENT_TYPE: message.content_type,
+    }
+
+
+def _headers(
+    properties: Mapping[str | bytes, Any], naming: Mapping[str, str | None]
+) -> list[tuple[str, str | None]] | None:
     """Application properties as text; bytes that are no text have no place in a header."""
     pairs: list[tuple[str, str | None]] = []
     for name, value in properties.items():
@@ -134,6 +168,8 @@ def _headers(properties: Mapping[str | bytes, Any]) -> list[tuple[str, str | Non
             pairs.append((_text(name), None if value is None else _text(value)))
         except UnicodeDecodeError:
             continue
+    seen = dict(pairs)
+    pairs += [(name, str(value)) for name, value in naming.items() if value and name not in seen]
     return pairs or None
 
 
