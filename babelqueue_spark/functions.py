@@ -271,7 +271,8 @@ def _or_null(column: ColumnOrName | None) -> ColumnOrName:
 
 def _decoder(wanted: StructType, allow_empty_list_data: bool) -> Callable[[pa.Array], pa.Array]:
     def decoded(body: pa.Array) -> pa.Array:
-        columns = envelope_columns(body, wanted, allow_empty_list_data)
+        messages = pa.RecordBatch.from_arrays([body], ["body"])
+        columns = envelope_columns(messages, wanted, allow_empty_list_data)
         fields = arrow_fields(wanted)
         return pa.StructArray.from_arrays([columns[field.name] for field in fields], fields=fields)
 

@@ -13,6 +13,7 @@ import msgspec
 
 from babelqueue_spark.bindings.options import byte_size, flag, seconds
 from babelqueue_spark.errors import OptionError
+from babelqueue_spark.forms import FORMS, JobSource
 from babelqueue_spark.schemas.registry import Registry
 from babelqueue_spark.tracing import Tracing
 
@@ -51,10 +52,10 @@ def _folder(text: str) -> str:
     raise ValueError(f"the absolute path of a directory, such as '{Path(text).absolute()}'")
 
 
-def _either(one: str, other: str) -> Callable[[str], str]:
+def _one_of(*values: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
-        if text.strip().lower() not in (one, other):
-            raise ValueError(f"'{one}' or '{other}'")
+        if text.strip().lower() not in values:
+            raise ValueError(" or ".join(f"'{value}'" for value in values))
         return text.strip().lower()
 
     return parse
@@ -212,6 +213,21 @@ OPTIONS = (
         doc="whether missing content of a journal or log fails the query",
     ),
     Option(
+        name="envelope",
+        parse=_one_of(*FORMS),
+        default="babelqueue",
+        doc="`babelqueue`, `none`, `cloudevents` or `cloudevents-binary`: the [form of "
+        "messages](forms.md) that are read and written",
+    ),
+    Option(
+        name="jobFrom",
+        parse=JobSource.of,
+        on="reads",
+        default_doc="the broker's own metadata",
+        doc="with `envelope=none`, where `job` comes from: `header:NAME`, `field:NAME` of the body, or a "
+        "name for all messages",
+    ),
+    Option(
         name="allowEmptyListData",
         parse=flag,
         on="reads",
@@ -234,7 +250,7 @@ OPTIONS = (
     ),
     Option(
         name="largeNumbers",
-        parse=_either("number", "string"),
+        parse=_one_of("number", "string"),
         on="writes",
         default="number",
         doc="`number`, or `string`: integers in `data` beyond 2^53 - 1 go as strings, since "
@@ -250,7 +266,7 @@ OPTIONS = (
     ),
     Option(
         name="deadLetterStyle",
-        parse=_either("babelqueue", "initphp"),
+        parse=_one_of("babelqueue", "initphp"),
         on="writes",
         default="babelqueue",
         doc="`babelqueue` (`<queue>.dlq`, on SQS `<queue>-dlq`) or `initphp` (see the broker's page)",

@@ -6,6 +6,7 @@ import difflib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from babelqueue_spark.bindings import (
@@ -22,6 +23,7 @@ from babelqueue_spark.bindings import (
 from babelqueue_spark.bindings.contract import DeadLetterStyle
 from babelqueue_spark.connector.option_table import OPTIONS, Offsets, On
 from babelqueue_spark.errors import OptionError
+from babelqueue_spark.forms import Form, JobSource, form_of
 from babelqueue_spark.journal import Journal
 from babelqueue_spark.schemas.registry import Registry
 from babelqueue_spark.secrets import is_reference, resolve
@@ -68,6 +70,8 @@ class Options:
     ending_offsets: Offsets | None = None
     fail_on_data_loss: bool
     allow_empty_list_data: bool
+    envelope: str
+    job_from: JobSource | None = None
     catalog: Registry | None = None
     message_log: str | None = None
     tracing: Tracing | None = None
@@ -79,6 +83,11 @@ class Options:
     given: frozenset[str] = frozenset()
     client_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     journal_config: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def form(self) -> Form:
+        """The form of messages."""
+        return form_of(self.envelope, self.job_from)
 
     def journal(self, clock: Callable[[], float] = time.time) -> Journal:
         """Open the journal, whose commits reckon by `clock`; resolves references on this machine."""
@@ -114,6 +123,7 @@ class Options:
             BindingConfig(
                 url=resolve(self.url, "url"),
                 visibility_timeout=self.visibility_timeout,
+                native=self.form.native,
                 client_options={
                     name: resolve(value, f"{self.broker}.{name}")
                     for name, value in self.client_options.items()
@@ -161,6 +171,14 @@ def write_options(given: Mapping[str, str]) -> Options:
     return options
 
 
+def envelope_options(given: Mapping[str, str], what: str) -> Options:
+    """Parse as `write_options` does; `OptionError` unless messages are envelopes, which `what` needs."""
+    options = write_options(given)
+    if options.form.native:
+        raise OptionError(f"{what} needs envelopes: remove option 'envelope', or set it to babelqueue")
+    return options
+
+
 def _parse(given: Mapping[str, str], *, allowed: tuple[On, ...], door: str) -> Options:
     lowered = {key.lower(): value for key, value in given.items()}
     values = {option.field: option.parse(option.default) for option in OPTIONS if option.default is not None}
@@ -171,6 +189,8 @@ def _parse(given: Mapping[str, str], *, allowed: tuple[On, ...], door: str) -> O
         values[option.field] = option.value(lowered[option.name.lower()])
     if "catalog" in values and "message_log" in values:
         values["catalog"].sensitive_fields()
+    if "job_from" in values and values["envelope"] != "none":
+        raise OptionError("option 'jobFrom' is for envelope=none: other messages name their job themselves")
     values["broker"] = _broker(values)
     config = journal_config(given)
     if config and not is_object_store(values.get("journal_location", "")):

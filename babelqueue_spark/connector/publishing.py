@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import BaseBinding
+from babelqueue_spark.bindings.headers import named_by_headers
 from babelqueue_spark.connector.message_log import MessageLog
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.connector.rows.size_limits import without_large_blocks
@@ -83,6 +84,8 @@ def publish_parts(
     Where the broker says only now that a message is too large, its chunk goes without the largest dead-letter
     blocks. `most` bounds the rows of a chunk further.
     """
+    if binding.config.native:
+        messages = named_by_headers(messages)
     can = binding.capabilities
     size = min(can.publish_batch, most or can.publish_batch)
     for first in range(0, messages.num_rows, size):

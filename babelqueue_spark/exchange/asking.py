@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from babelqueue_spark.bindings import Binding
 from babelqueue_spark.bindings.batches import HEADERS
 from babelqueue_spark.connector.message_log import MessageLog, message_log
-from babelqueue_spark.connector.options import write_options
+from babelqueue_spark.connector.options import envelope_options
 from babelqueue_spark.connector.publishing import publish
 from babelqueue_spark.connector.rows.given import extra_of, json_of
 from babelqueue_spark.connector.rows.ids import IdSource
@@ -73,7 +73,7 @@ def ask(
         BabelQueueError: the broker keeps no headers.
     """
     given = {name: str(value) for name, value in options.items()}
-    parsed = write_options(given)
+    parsed = envelope_options(given, "ask")
     if not parsed.queue:
         raise OptionError("ask needs the option 'queue', which names where the request goes")
     deadline = time.monotonic() + timeout

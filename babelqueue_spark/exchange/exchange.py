@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from babelqueue_spark.connector.options import write_options
+from babelqueue_spark.connector.options import envelope_options
 from babelqueue_spark.connector.rows.writing import NO_QUEUE, refused_targets
 from babelqueue_spark.errors import BabelQueueError, OptionError, QueuesFailedError, line_of
 from babelqueue_spark.exchange.routing import Routes, job_of, text_of
@@ -62,7 +62,7 @@ class Exchange:
 
     def __init__(self, options: Mapping[str, Any], routes: Pairs, stages: Stages | None = None) -> None:
         self._options = {name: str(value) for name, value in options.items()}
-        self._parsed = write_options(self._options)
+        self._parsed = envelope_options(self._options, "an exchange")
         if self._parsed.txn_app_id is not None:
             raise OptionError("options 'txnAppId' and 'txnVersion' are an argument here: write(…, txn=…)")
         self._origin = self._parsed.queue[0] if self._parsed.queue else UNROUTED

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from babelqueue_spark import functions as bq
-from babelqueue_spark.connector.options import write_options
+from babelqueue_spark.connector.options import envelope_options
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.exchange.event_table import ORDER
 from babelqueue_spark.exchange.routing import Routes
@@ -53,7 +53,7 @@ class Replay:
 
     def __init__(self, options: Mapping[str, Any], routes: Pairs | None, *, bypass: bool) -> None:
         self._options = {name: str(value) for name, value in options.items()}
-        parsed = write_options(self._options)
+        parsed = envelope_options(self._options, "a replay")
         if routes is None and not parsed.queue:
             raise OptionError("a replay needs queues: give routes, or the option 'queue'")
         self._routes = Routes([("*", parsed.queue[0])] if routes is None else routes)

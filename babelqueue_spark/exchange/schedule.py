@@ -18,7 +18,7 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from babelqueue_spark.connector.options import write_options
+from babelqueue_spark.connector.options import envelope_options
 from babelqueue_spark.connector.rows.bodies import bodies
 from babelqueue_spark.connector.rows.columns import WriteRows
 from babelqueue_spark.connector.rows.given import check_seconds
@@ -179,7 +179,7 @@ class Schedule:
             QueuesFailedError: some queues are full, or closed to the user; their jobs wait, the others went.
             BrokerError: the broker or the database failed. The next release continues.
         """
-        parsed = write_options({name: str(value) for name, value in options.items()})
+        parsed = envelope_options({name: str(value) for name, value in options.items()}, "a release")
         if limit is not None and not (isinstance(limit, int) and limit >= 1):
             raise OptionError(f"limit takes a number of at least 1, not {limit!r}")
         if until is not None and not isinstance(until, datetime):

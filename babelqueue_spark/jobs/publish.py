@@ -39,7 +39,7 @@ from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.bindings.batches import outgoing
 from babelqueue_spark.connector import publishing
 from babelqueue_spark.connector.message_log import MessageLog, message_log
-from babelqueue_spark.connector.options import write_options
+from babelqueue_spark.connector.options import envelope_options, write_options
 from babelqueue_spark.envelope import Reason, decode, validate
 from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.jobs.arguments import Arguments, JobError, count, place
@@ -115,7 +115,7 @@ def main(given: argparse.Namespace) -> None:
 
 def publish_lines(given: argparse.Namespace, summary: Summary, progress: Callable[[int], object]) -> None:
     """Publish a file in its order, from this process; `progress(lines)` is called for each chunk."""
-    options = write_options(given_options(given))
+    options = envelope_options(given_options(given), "a file of lines")
     name = f"published-{uuid.uuid4().hex}"
     with (
         options.binding() as binding,

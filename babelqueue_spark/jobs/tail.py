@@ -81,7 +81,7 @@ def poll(
                 if now[queue, identity] > seen[queue, identity]:
                     new.append(index)
             taken = deliveries.take(pa.array(new, pa.int64()))
-            rows.extend(to_rows(taken, queue, binding, SCHEMA, options.allow_empty_list_data).to_pylist())
+            rows.extend(to_rows(taken, queue, binding, SCHEMA, options).to_pylist())
     return list(rows), now
 
 

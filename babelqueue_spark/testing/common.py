@@ -18,10 +18,12 @@ import pytest
 from babelqueue_spark.bindings import OUTGOING, BaseBinding, BindingConfig
 from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN, envelopes_of
 from babelqueue_spark.bindings.registry import BINDINGS, Registration
+from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.errors import BrokerError, BrokerUnreachableError, OptionError
 from babelqueue_spark.exchange import ask
+from babelqueue_spark.testing.forms import FormContract
 from babelqueue_spark.testing.requests import answer, options_of
 from babelqueue_spark.testing.silence import SilenceContract
 from babelqueue_spark.testing.steps import (
@@ -42,7 +44,7 @@ from babelqueue_spark.testing.steps import (
 from babelqueue_spark.worker.rows import VERSION_HEADERS
 
 
-class Contract(SilenceContract):
+class Contract(FormContract, SilenceContract):
     """What holds of queues and logs alike."""
 
     binding_class: ClassVar[type[BaseBinding]]
@@ -211,7 +213,8 @@ class Contract(SilenceContract):
             self._assert_bodies(joined(binding.browse(queue)), expected)
         found = self.read(binding, queue, len(expected))
         self._assert_bodies(found, expected)
-        assert len(to_rows(found, queue, binding, SCHEMA, allow_list_data=False).to_pylist()) == len(expected)
+        options = write_options(options_of(binding, config, queue))
+        assert len(to_rows(found, queue, binding, SCHEMA, options).to_pylist()) == len(expected)
         dead = self.binding_class.dead_letter_name(queue, "babelqueue")
         none = pa.nulls(len(expected), OUTGOING.field("delay").type)
         columns = [*found.select(["body", "headers", "key"]).columns, none]

@@ -38,7 +38,7 @@ class Received(Protocol):
 
     queue: str
     headers: Mapping[str, str]
-    trace_id: str
+    trace_id: str | None
     id: str | None
     attempts: int
     job: str
@@ -127,7 +127,7 @@ class Spans:
             **self._operation("process"),
             "messaging.destination.name": message.queue,
             "messaging.message.id": message.id,
-            "messaging.message.conversation_id": message.trace_id,
+            "messaging.message.conversation_id": message.trace_id or "",
             "messaging.babelqueue.attempts": message.attempts,
             "messaging.babelqueue.job": message.job,
             "messaging.babelqueue.subscriber": subscriber,

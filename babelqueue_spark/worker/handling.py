@@ -169,7 +169,7 @@ class Partition:
         assert context is not None, "a handler runs inside a Spark task"
         self._work = work
         self._place = f"{name}-{context.partitionId():05d}"
-        self._rows = Rows(batches)
+        self._rows = Rows(batches, work.options.form)
         self._decisions = work.decisions()
         self._owner = fingerprint([f"{work.run} {work.batch} {self._place}".encode()])
         self._binding = work.options.binding()

@@ -12,6 +12,7 @@ from typing import Any
 
 from babelqueue_spark.connector.rows.given import extra_of
 from babelqueue_spark.errors import BabelQueueError
+from babelqueue_spark.forms import BabelQueueForm, Form
 
 BYPASS_HEADER = "bq-replay-bypass"
 """Any text in this header marks a redriven message whose effects outside are not wanted again."""
@@ -28,6 +29,7 @@ CAUSATION_META = "causation_id"
 LONGEST_JOB_ID = 1_024
 CANCELLED = "cancelled"
 """Has the name of a job among the columns of what a handler returned, where it is to be cancelled."""
+_BABELQUEUE = BabelQueueForm()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -67,38 +69,39 @@ class HandlerTimeoutError(BaseException):
 
 @dataclass(eq=False)
 class Message:
-    """One valid envelope, with its headers and key.
+    """One message that its form accepts, with its headers and key.
 
     Attributes:
-        job: its URN.
-        trace_id: of the causal chain.
+        job: its URN; empty where a message without an envelope names none.
+        trace_id: of the causal chain; None where a message without an envelope names none.
         id: `meta.id`; None where it has none.
         attempts: how often it failed before.
         queue: the queue that it was read from.
         body: the bytes as received.
         headers: as the broker delivered them.
         key: partition key, group or session.
+        form: says what is in body and headers.
     """
 
     job: str
-    trace_id: str
+    trace_id: str | None
     id: str | None
     attempts: int
     queue: str
     body: bytes
     headers: Mapping[str, str]
     key: str | None
+    form: Form = _BABELQUEUE
 
-    @cached_property
-    def data(self) -> dict[str, Any]:
-        """The payload; PHP's empty list is an empty object."""
-        return self._envelope["data"] or {}
+    @property
+    def data(self) -> Any:
+        """The payload: of an envelope an object, else any value of JSON. PHP's empty list is an object."""
+        return self._content[0]
 
-    @cached_property
+    @property
     def meta(self) -> dict[str, Any]:
         """The meta block, unknown keys included."""
-        meta: dict[str, Any] = self._envelope["meta"]
-        return meta
+        return self._content[1]
 
     @property
     def is_replay(self) -> bool:
@@ -112,9 +115,8 @@ class Message:
         return named if isinstance(named, str) and named.strip() else None
 
     @cached_property
-    def _envelope(self) -> dict[str, Any]:
-        envelope: dict[str, Any] = json.loads(self.body)
-        return envelope
+    def _content(self) -> tuple[Any, dict[str, Any]]:
+        return self.form.content(self.body, self.headers)
 
 
 @dataclass(frozen=True, kw_only=True)

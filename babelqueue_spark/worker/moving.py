@@ -22,7 +22,6 @@ from babelqueue_spark.connector.options import Options
 from babelqueue_spark.connector.publishing import publish_or_singly
 from babelqueue_spark.connector.rows.dead_letters import is_dead_letter_queue
 from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows
-from babelqueue_spark.envelope import strip_dead_letter, validate
 from babelqueue_spark.errors import (
     BrokerAuthenticationError,
     BrokerError,
@@ -32,6 +31,7 @@ from babelqueue_spark.errors import (
     OptionError,
     QueuesFailedError,
 )
+from babelqueue_spark.forms import Form
 from babelqueue_spark.worker.messages import BYPASS_HEADER
 
 _BATCH_BYTES = 64 << 20
@@ -115,7 +115,7 @@ def move(given: Options, plan: Plan) -> Redriven:
                 if _is_done(plan, result):
                     break
             return result
-        mover = _Mover(plan, binding, lines, result)
+        mover = _Mover(plan, binding, given.form, lines, result)
         with Claims(binding, plan.queue, lines) as claims:
             for claim in claims:
                 chosen = _choose(claim.deliveries, plan, binding, given, result)
@@ -224,10 +224,11 @@ def _choose(
     batch: pa.RecordBatch, plan: Plan, binding: Binding, given: Options, result: Redriven
 ) -> dict[int, Move]:
     """Choose the rows that may move; count the others."""
-    lists = given.allow_empty_list_data
-    rows = to_rows(batch, plan.queue, binding, SCHEMA, allow_list_data=lists)
+    rows = to_rows(batch, plan.queue, binding, SCHEMA, given)
     selected = plan.selection.rows(batch, rows)
-    stripped = validate(strip_dead_letter(rows.column("body")), allow_list_data=lists).to_pylist()
+    redriven = pa.RecordBatch.from_arrays([*given.form.redriven(batch)], ["body", "headers"])
+    read = given.form.decode(redriven, allow_list_data=given.allow_empty_list_data)
+    stripped = read.column("error").to_pylist()
     chosen: dict[int, Move] = {}
     columns = rows.select(["job", "trace_id", "meta", "dead_letter", "delivery"]).to_pylist()
     for row, (refused, envelope) in enumerate(zip(stripped, columns, strict=True)):
@@ -281,6 +282,7 @@ class _Mover:
 
     plan: Plan
     binding: Binding
+    form: Form
     lines: MessageLog
     result: Redriven
     failed: dict[str, str] = field(default_factory=dict)
@@ -295,7 +297,7 @@ class _Mover:
 
     def _move_to(self, target: str, claim: Claim, moves: Mapping[int, Move]) -> None:
         rows = list(moves)
-        messages = _outgoing(claim.deliveries.take(pa.array(rows)), self.plan, self.binding)
+        messages = _outgoing(claim.deliveries.take(pa.array(rows)), self.plan, self.binding, self.form)
         try:
             for part, error in publish_or_singly(self.binding, target, messages, lines=self.lines):
                 some = rows[part.start : part.stop]
@@ -326,15 +328,16 @@ def _too_large(ids: Sequence[str]) -> str:
     return f"{len(ids)} messages are larger than it takes and stay: {shown}"
 
 
-def _outgoing(deliveries: pa.RecordBatch, plan: Plan, binding: Binding) -> pa.RecordBatch:
+def _outgoing(deliveries: pa.RecordBatch, plan: Plan, binding: Binding, form: Form) -> pa.RecordBatch:
     can = binding.capabilities
     count = deliveries.num_rows
-    headers = deliveries.column("headers") if can.headers else pa.nulls(count, HEADERS)
+    bodies, headers = form.redriven(deliveries)
+    if not can.headers:
+        headers = pa.nulls(count, HEADERS)
     if plan.bypass:
         mark = (BYPASS_HEADER, "1")
         given = ([pair for pair in pairs or () if pair[0] != mark[0]] for pairs in headers.to_pylist())
         headers = pa.array([[*pairs, mark] for pairs in given], HEADERS)
     keys = deliveries.column("key") if can.keys else pa.nulls(count, pa.string())
-    bodies = strip_dead_letter(deliveries.column("body"))
     columns = [bodies, headers, keys, pa.nulls(count, pa.int64())]
     return pa.RecordBatch.from_arrays(columns, schema=OUTGOING)

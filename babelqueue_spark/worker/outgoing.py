@@ -11,12 +11,14 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import OUTGOING, BaseBinding
 from babelqueue_spark.connector.options import Options
+from babelqueue_spark.connector.rows.bodies import carrier_of
 from babelqueue_spark.connector.rows.dead_letters import dead_letter_blocks, dead_letter_queue
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.connector.rows.size_limits import within_bounds
 from babelqueue_spark.connector.rows.writing import to_messages
-from babelqueue_spark.envelope import META_TYPE, dead_letter, set_attempts
+from babelqueue_spark.envelope import META_TYPE
 from babelqueue_spark.errors import BabelQueueError, BrokerError, MessageTooLargeError
+from babelqueue_spark.forms import Parts
 from babelqueue_spark.worker.deciding import Decisions, Output
 from babelqueue_spark.worker.decisions import OUTGOING_MESSAGES
 from babelqueue_spark.worker.destinations import Destinations
@@ -52,7 +54,11 @@ def outgoing_messages(
     Bodies are edited as text: a retry has another count of attempts, a dead letter its block; every other
     byte stays. `outputs` come from `encode_outputs`.
     """
-    parts = [_returning(rows, decisions, binding), _dead_letters(rows, decisions, options, binding), *outputs]
+    parts = [
+        _returning(rows, decisions, options, binding),
+        _dead_letters(rows, decisions, options, binding),
+        *outputs,
+    ]
     [messages] = pa.Table.from_batches(parts).combine_chunks().to_batches() or [parts[0]]
     return messages
 
@@ -72,7 +78,7 @@ def by_target(messages: pa.RecordBatch, options: Options, binding: BaseBinding) 
     return {target: outgoing.take(pa.array(rows)) for target, rows in targets.items()}
 
 
-def _returning(rows: Rows, decisions: Decisions, binding: BaseBinding) -> pa.RecordBatch:
+def _returning(rows: Rows, decisions: Decisions, options: Options, binding: BaseBinding) -> pa.RecordBatch:
     """Return the messages that go back to their queue; a release keeps its attempts."""
     chosen = decisions.rows_with(Outcome.RETRIED, Outcome.RELEASED)
     verdicts = [decisions.verdicts[row] for row in chosen]
@@ -85,8 +91,9 @@ def _returning(rows: Rows, decisions: Decisions, binding: BaseBinding) -> pa.Rec
         for row, verdict in zip(chosen, verdicts, strict=True)
     ]
     attempts = [verdict.attempts if verdict.outcome is Outcome.RETRIED else None for verdict in verdicts]
-    bodies = set_attempts(rows.column("body", chosen), pa.array(attempts, pa.int32()))
-    return _copies(rows, chosen, bodies, delays, binding, dead=False)
+    read, counts = rows.parts(chosen), pa.array(attempts, pa.int32())
+    parts = options.form.retried(read, counts, carrier_of(binding))
+    return _copies(rows, chosen, parts, delays, binding, dead=False)
 
 
 def _dead_letters(rows: Rows, decisions: Decisions, options: Options, binding: BaseBinding) -> pa.RecordBatch:
@@ -99,10 +106,12 @@ def _dead_letters(rows: Rows, decisions: Decisions, options: Options, binding: B
         errors=pa.array([verdict.error for verdict in verdicts], pa.string()),
         exceptions=pa.array([verdict.exception for verdict in verdicts], pa.string()),
     )
-    received = rows.column("body", chosen)
+    read = rows.parts(chosen)
+    received = read.column("body")
     annotated = pa.array([verdict.annotated for verdict in verdicts], pa.bool_())
-    bodies = pc.if_else(annotated, dead_letter(received, blocks), received)
-    messages = _copies(rows, chosen, bodies, [0] * len(chosen), binding, dead=True)
+    found = options.form.dead_lettered(read, blocks, carrier_of(binding))
+    parts = found._replace(bodies=pc.if_else(annotated, found.bodies, received))
+    messages = _copies(rows, chosen, parts, [0] * len(chosen), binding, dead=True)
     targets = [dead_letter_queue(rows.queues[row], options, binding) for row in chosen]
     return within_bounds(messages, received, targets, binding)
 
@@ -110,7 +119,7 @@ def _dead_letters(rows: Rows, decisions: Decisions, options: Options, binding: B
 def _copies(
     rows: Rows,
     chosen: Sequence[int],
-    bodies: pa.Array,
+    parts: Parts,
     delays: Sequence[int],
     binding: BaseBinding,
     *,
@@ -122,10 +131,8 @@ def _copies(
     columns = {
         "queue": rows.column("queue", chosen),
         "dead": pa.repeat(dead, count),
-        "body": bodies,
-        "headers": rows.column("headers", chosen)
-        if can.headers
-        else pa.nulls(count, OUTGOING_MESSAGES.field("headers").type),
+        "body": parts.bodies,
+        "headers": parts.headers if can.headers else pa.nulls(count, OUTGOING_MESSAGES.field("headers").type),
         "key": rows.column("key", chosen) if can.keys else pa.nulls(count, pa.string()),
         "delay": pa.array(delays, pa.int64()),
         "job_id": pa.nulls(count, pa.string()),

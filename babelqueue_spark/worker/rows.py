@@ -12,9 +12,11 @@ import pyarrow as pa
 from babelqueue_spark.bindings import OUTGOING
 from babelqueue_spark.envelope import SCHEMA_VERSION
 from babelqueue_spark.envelope.columns import META_TYPE, is_blank
+from babelqueue_spark.forms import BabelQueueForm, Form
 from babelqueue_spark.worker.decisions import fingerprint
 from babelqueue_spark.worker.messages import CAUSATION_META, Message
 
+_BABELQUEUE = BabelQueueForm()
 VERSION_HEADERS = ("bq-schema-version", "bq_schema_version")
 """Where brokers with native properties carry the schema version; Artemis has no hyphens."""
 
@@ -37,21 +39,27 @@ INPUT = pa.schema(
 
 
 class Rows:
-    """Rows of `INPUT`.
+    """Rows of `INPUT`, messages of one form.
 
     Attributes:
         table: the columns, each in one piece.
-        bodies, queues, jobs, ids, keys, errors, violations: the columns of that name as lists.
+        bodies, queues, jobs, ids, keys, errors, violations: the columns of that name as lists. The job of an
+            accepted message that names none is empty.
         attempts: the column, 0 where it is null.
     """
 
-    def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
+    def __init__(self, batches: Sequence[pa.RecordBatch], form: Form = _BABELQUEUE) -> None:
+        self._form = form
         self.table = pa.Table.from_batches(batches).select(INPUT.names).cast(INPUT).combine_chunks()
         self.bodies: list[bytes] = self._list("body")
         self.queues: list[str] = self._list("queue")
-        self.jobs: list[str] = self._list("job")
         self.ids: list[str | None] = self._list("id")
         self.errors: list[str | None] = self._list("error")
+        self.jobs: list[str] = self._list("job")
+        if form.native:
+            self.jobs = [
+                job or "" if error is None else job for job, error in zip(self.jobs, self.errors, strict=True)
+            ]
         self.violations: list[str | None] = self._list("violation")
         self.attempts: list[int] = [count or 0 for count in self._list("attempts")]
         self._trace_ids: list[str] = self._list("trace_id")
@@ -89,6 +97,7 @@ class Rows:
             self.bodies[row],
             {name: value for name, value in self._headers[row] or () if value is not None},
             self.keys[row],
+            self._form,
         )
 
     def context(self, row: int, keys: Sequence[str]) -> dict[str, str]:
@@ -105,6 +114,12 @@ class Rows:
             "trace_id": self._trace_ids[row],
             "id": self.ids[row],
         }
+
+    def parts(self, rows: Sequence[int]) -> pa.RecordBatch:
+        """Take `body` and `headers` of some messages."""
+        return pa.RecordBatch.from_arrays(
+            [self.column(name, rows) for name in ("body", "headers")], ["body", "headers"]
+        )
 
     def column(self, name: str, rows: Sequence[int]) -> pa.Array:
         """Take some values of a column."""

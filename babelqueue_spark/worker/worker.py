@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType
 
@@ -433,7 +433,7 @@ class Worker:
 
     def _run_on_driver(self, handler: DataFrameHandler, frame: DataFrame, work: Work) -> None:
         if handler.data_schema is not None:
-            typed = decode("body", handler.data_schema, allow_empty_list_data=True)["data"]
+            typed = self._typed(handler.data_schema)
             frame = frame.withColumn("data", typed)
         returned = handler.run(frame, work.batch)
         if isinstance(returned, DataFrame):
@@ -445,6 +445,11 @@ class Worker:
             raise TypeError(
                 f"a DataFrame handler returns nothing or a DataFrame, not a {type(returned).__name__}"
             )
+
+    def _typed(self, schema: DataType | str) -> Column:
+        if self._options.form.native:
+            return F.from_json("data", schema)  # type: ignore[arg-type]  # Spark takes any type
+        return decode("body", schema, allow_empty_list_data=True)["data"]
 
     def _finish(self, batch: int, counts: Counts) -> None:
         self.counts.include(counts)

@@ -4,30 +4,46 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN
 from babelqueue_spark.connector.rows.columns import WriteRows, not_empty
 from babelqueue_spark.connector.rows.dead_letters import dead_letter_blocks
 from babelqueue_spark.connector.rows.ids import IdSource
-from babelqueue_spark.envelope import META_TYPE, EnvelopeError, dead_letter, encode
+from babelqueue_spark.envelope import META_TYPE, EnvelopeError
 from babelqueue_spark.envelope.columns import BLANKS, TIMESTAMP
 from babelqueue_spark.errors import BabelQueueError
+from babelqueue_spark.forms import Carrier, Parts
+
+_NOTHING_BESIDE = Carrier(headers=False, names=False)
+
+
+def carrier_of(binding: BaseBinding) -> Carrier:
+    """Return what the broker carries beside a body."""
+    headers = binding.capabilities.headers
+    return Carrier(headers, headers and not binding.frames_headers, binding.event_prefix)
 
 
 def bodies(
     rows: WriteRows, queues: pa.StringArray, ids: IdSource, kept: pa.BooleanArray | None = None
 ) -> pa.BinaryArray:
-    """Encode the body of each row, as `bodies_and_envelopes` does."""
+    """Encode the body of each row, as `parts_and_envelopes` does."""
     kept = pa.repeat(False, len(rows)) if kept is None else kept
-    return bodies_and_envelopes(rows, rows.block, queues, ids, kept)[0]
+    return parts_and_envelopes(rows, rows.block, queues, ids, kept, _NOTHING_BESIDE)[0].bodies
 
 
-def bodies_and_envelopes(
-    rows: WriteRows, blocks: pa.StructArray, queues: pa.StringArray, ids: IdSource, kept: pa.BooleanArray
-) -> tuple[pa.BinaryArray, pa.StructArray | None]:
-    """Encode the body of each row; a dead letter that has one gets its block into that.
+def parts_and_envelopes(
+    rows: WriteRows,
+    blocks: pa.StructArray,
+    queues: pa.StringArray,
+    ids: IdSource,
+    kept: pa.BooleanArray,
+    carrier: Carrier,
+) -> tuple[Parts, pa.StructArray | None]:
+    """Encode the body and the headers of each row; a dead letter that has a body keeps it, with its block.
 
     Args:
         rows: to encode.
@@ -35,30 +51,47 @@ def bodies_and_envelopes(
         queues: the queue of each.
         ids: source of missing ids.
         kept: rows that keep the body which they were read with.
+        carrier: what the broker carries.
 
     Returns:
-        The bodies, and the `ENVELOPE_COLUMN` that each was made of; None unless all were made here.
+        The bodies and headers, and the `ENVELOPE_COLUMN` that each body was made of; None unless all bodies
+        were made here, and say it.
 
     Raises:
         BabelQueueError: a row lacks what an envelope needs; names the row.
     """
     dead = blocks.is_valid()
     made = pc.and_not(pc.invert(kept), pc.and_(dead, rows.body.is_valid()))
-    found, envelopes = _made(rows, queues, ids, made) if pc.any(made).as_py() else (rows.body, None)
+    found, envelopes = Parts(rows.body, rows.headers), None
+    if pc.any(made).as_py():
+        found, envelopes = _made(rows, queues, ids, made, carrier)
     if not pc.any(dead).as_py():
         return found, envelopes
-    annotated = dead_letter(found.filter(dead), _completed(rows, blocks, queues, dead))
-    return pc.replace_with_mask(found, dead, annotated.cast(pa.binary())), None
+    messages = pa.RecordBatch.from_arrays([part.filter(dead) for part in found], ["body", "headers"])
+    annotated = rows.form.dead_lettered(messages, _completed(rows, blocks, queues, dead), carrier)
+    return _with(found, dead, annotated), None
+
+
+def _with(parts: Parts, mask: pa.BooleanArray, others: Parts) -> Parts:
+    """Return the parts, those of others where the mask says so."""
+    order = np.arange(len(mask))
+    order[pc.indices_nonzero(mask).to_numpy()] = len(mask) + np.arange(mask.true_count)
+    rows = pa.array(order)
+    pairs = zip(parts, others, strict=True)
+    return Parts(*(pa.concat_arrays([one, other.cast(one.type)]).take(rows) for one, other in pairs))
 
 
 def _made(
-    rows: WriteRows, queues: pa.StringArray, ids: IdSource, made: pa.BooleanArray
-) -> tuple[pa.BinaryArray, pa.StructArray | None]:
+    rows: WriteRows, queues: pa.StringArray, ids: IdSource, made: pa.BooleanArray, carrier: Carrier
+) -> tuple[Parts, pa.StructArray | None]:
     """Encode the rows where `made`; the others have their body. Gives the envelopes if that is all rows."""
-    messages = _messages(rows, queues, ids)
+    messages, form = _messages(rows, queues, ids), rows.form
     everything = pc.all(made).as_py()
     try:
-        encoded = encode(messages if everything else messages.filter(made))
+        if everything:
+            encoded = form.encode(messages, rows.headers, carrier)
+        else:
+            encoded = form.encode(messages.filter(made), rows.headers.filter(made), carrier)
     except EnvelopeError as error:
         row = rows.name(pc.indices_nonzero(made)[error.row].as_py())
         raise BabelQueueError(
@@ -66,7 +99,9 @@ def _made(
             "correct it, or set its dead_letter column"
         ) from None
     if not everything:
-        return pc.replace_with_mask(rows.body, made, encoded), None
+        return _with(Parts(rows.body, rows.headers), made, encoded), None
+    if form.native:
+        return encoded, None
     fields = list(ENVELOPE_COLUMN.type)
     return encoded, pa.StructArray.from_arrays(
         [messages.column(field.name) for field in fields], fields=fields
@@ -75,7 +110,9 @@ def _made(
 
 def _messages(rows: WriteRows, queues: pa.StringArray, ids: IdSource) -> pa.RecordBatch:
     now = pa.scalar(time.time_ns() // 1_000_000 * 1000, TIMESTAMP)
-    trace_id = _minted(rows.texts("trace_id"), "trace_id", rows.first, ids)
+    trace_id = rows.texts("trace_id")
+    if not rows.form.native:
+        trace_id = _minted(trace_id, "trace_id", rows.first, ids)
     meta = {
         "id": _minted(rows.meta("id"), "meta.id", rows.first, ids),
         "queue": pc.coalesce(rows.meta("queue"), queues),
@@ -91,6 +128,8 @@ def _messages(rows: WriteRows, queues: pa.StringArray, ids: IdSource) -> pa.Reco
         "meta": pa.StructArray.from_arrays([meta[field.name] for field in META_TYPE], fields=list(META_TYPE)),
         "attempts": pc.fill_null(rows.attempts, 0),
     }
+    if rows.form.native:
+        columns["body"] = rows.body
     return pa.RecordBatch.from_pydict(columns)
 
 

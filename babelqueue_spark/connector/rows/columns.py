@@ -10,13 +10,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from babelqueue_spark.bindings.batches import HEADERS
 from babelqueue_spark.connector.rows.languages import large_numbers_as_texts
 from babelqueue_spark.connector.rows.payloads import texts_of_payloads
-from babelqueue_spark.envelope import DEAD_LETTER_TYPE, META_TYPE, decode
+from babelqueue_spark.envelope import DEAD_LETTER_TYPE, META_TYPE
 from babelqueue_spark.envelope.columns import BLANKS, TIMESTAMP
 from babelqueue_spark.errors import BabelQueueError
+from babelqueue_spark.forms import BabelQueueForm, Form
 
 _MOST_ATTEMPTS = 2**31 - 1
+_BABELQUEUE = BabelQueueForm()
 
 
 @dataclass(frozen=True)
@@ -27,12 +30,14 @@ class WriteRows:
         batch: the columns as they were given.
         first: number of the first row within its task.
         names: what errors call each row; None = its number.
+        form: of the messages.
         quotes_large_numbers: whether `data` is to have integers beyond 2^53 - 1 as strings.
     """
 
     batch: pa.RecordBatch
     first: int = 0
     names: Sequence[str] | None = None
+    form: Form = _BABELQUEUE
     quotes_large_numbers: bool = False
 
     def __len__(self) -> int:
@@ -96,8 +101,14 @@ class WriteRows:
 
     @cached_property
     def received(self) -> pa.RecordBatch:
-        """What stands in the bodies of dead letters."""
-        return decode(pc.if_else(self.block.is_valid(), self.body, None))
+        """What dead letters said when they were read."""
+        read = [pc.if_else(self.block.is_valid(), self.body, None), self.headers]
+        return self.form.decode(pa.RecordBatch.from_arrays(read, ["body", "headers"]))
+
+    @cached_property
+    def headers(self) -> pa.MapArray:
+        column = self.column("headers")
+        return pa.nulls(len(self), HEADERS) if column is None else column.cast(HEADERS)
 
     def meta(self, name: str) -> pa.Array:
         column, kind = self.column("meta"), META_TYPE.field(name).type

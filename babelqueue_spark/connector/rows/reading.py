@@ -25,11 +25,13 @@ from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.connector.message_log import message_log
 from babelqueue_spark.connector.options import Options
 from babelqueue_spark.connector.rows.payloads import check_data
-from babelqueue_spark.envelope import Reason, decode
+from babelqueue_spark.envelope import Reason
 from babelqueue_spark.envelope.typed import typed
 from babelqueue_spark.errors import OptionError
+from babelqueue_spark.forms import BabelQueueForm, Form
 from babelqueue_spark.schemas.registry import Registry
 
+_BABELQUEUE = BabelQueueForm()
 _STRINGS = MapType(StringType(), StringType())
 
 
@@ -128,10 +130,10 @@ def read_rows(
         wanted: a schema that passed `check_schema`.
         options: those of the read.
     """
-    lists, catalog = options.allow_empty_list_data, options.catalog
+    catalog = options.catalog
     with message_log(options.message_log, f"{event}-{place}", binding, catalog) as lines:
         for queue, deliveries in batches:
-            envelopes = envelope_columns(deliveries.column("body"), wanted, lists, catalog)
+            envelopes = _envelopes(deliveries, wanted, options, catalog)
             lines.write_all(event, deliveries, queue, envelopes)
             yield _rows(deliveries, queue, binding, wanted, envelopes)
 
@@ -141,19 +143,18 @@ def to_rows(
     queue: str | pa.Array,
     binding: BaseBinding,
     wanted: StructType,
-    allow_list_data: bool,
+    options: Options,
 ) -> pa.RecordBatch:
-    """Turn deliveries into the wanted columns, one row each, in Spark's Arrow types.
+    """Turn deliveries into the wanted columns, one row each, in Spark's Arrow types; no catalog judges them.
 
     Args:
         deliveries: a `DELIVERIES` batch.
         queue: the queue it was read from, or that of each row.
         binding: gives the rule for attempts; it is not connected here.
         wanted: a schema that passed `check_schema`.
-        allow_list_data: read PHP's `"data":[]` as an empty object.
+        options: those of the read.
     """
-    envelopes = envelope_columns(deliveries.column("body"), wanted, allow_list_data)
-    return _rows(deliveries, queue, binding, wanted, envelopes)
+    return _rows(deliveries, queue, binding, wanted, _envelopes(deliveries, wanted, options))
 
 
 def _rows(
@@ -184,8 +185,18 @@ def _rows(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def _envelopes(
+    deliveries: pa.RecordBatch, wanted: StructType, options: Options, catalog: Registry | None = None
+) -> dict[str, pa.Array]:
+    return envelope_columns(deliveries, wanted, options.allow_empty_list_data, catalog, options.form)
+
+
 def envelope_columns(
-    bodies: pa.Array, wanted: StructType, allow_list_data: bool, catalog: Registry | None = None
+    messages: pa.RecordBatch,
+    wanted: StructType,
+    allow_list_data: bool,
+    catalog: Registry | None = None,
+    form: Form = _BABELQUEUE,
 ) -> dict[str, pa.Array]:
     """Decode the columns of the envelope; `data` gets its wanted type if that is not text.
 
@@ -194,7 +205,7 @@ def envelope_columns(
     """
     types = {field.name: field.type for field in arrow_fields(wanted)}
     data_type = types.get("data", pa.string()) if catalog is None else pa.string()
-    envelope = decode(bodies, allow_list_data=allow_list_data, data_type=data_type)
+    envelope = form.decode(messages, allow_list_data=allow_list_data, data_type=data_type)
     columns = dict(zip(envelope.schema.names, envelope.columns, strict=True))
     if catalog is not None:
         accepted = pc.if_else(columns["error"].is_null(), columns["job"], None)

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import OUTGOING, BaseBinding
-from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN, HEADERS
+from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN
 from babelqueue_spark.bindings.options import seconds
 from babelqueue_spark.connector.options import Options
-from babelqueue_spark.connector.rows.bodies import bodies_and_envelopes
+from babelqueue_spark.connector.rows.bodies import carrier_of, parts_and_envelopes
 from babelqueue_spark.connector.rows.columns import WriteRows, moments_of, not_empty
 from babelqueue_spark.connector.rows.dead_letters import (
     dead_letter_blocks,
@@ -69,14 +69,18 @@ def to_messages(
     Raises:
         BabelQueueError: a row lacks what it needs, or the broker cannot carry it; names the row.
     """
-    given = WriteRows(rows, first_row, names, quotes_large_numbers=options.large_numbers == "string")
-    warn_of_classes(given.job)
+    large = options.large_numbers == "string"
+    given = WriteRows(rows, first_row, names, options.form, quotes_large_numbers=large)
+    _check_headers(given, binding)
+    if not options.form.native:
+        warn_of_classes(given.job)
     stray = _stray(given, options, binding)
     blocks = pc.if_else(stray, None, given.block) if pc.any(stray).as_py() else given.block
     if dead_letters and options.queue:
         blocks = _with_refused(given, blocks, options.queue[0], binding)
     queues = _queues(given, blocks, options)
-    bodies, envelopes = bodies_and_envelopes(given, blocks, queues, ids, kept=_unchanged(given, stray))
+    kept, carrier = _unchanged(given, stray), carrier_of(binding)
+    parts, envelopes = parts_and_envelopes(given, blocks, queues, ids, kept, carrier)
     if options.catalog is not None:
         _check_payloads(given, blocks.is_null(), options.catalog)
     targets = _targets(queues, blocks, options, binding)
@@ -84,7 +88,7 @@ def to_messages(
     delays = _delays(given, binding)
     _check_delays(delays, targets, binding)
     outgoing = pa.RecordBatch.from_arrays(
-        [bodies, _headers(given, binding), _keys(given, binding), delays], schema=OUTGOING
+        [parts.bodies, parts.headers, _keys(given, binding), delays], schema=OUTGOING
     )
     if envelopes is not None:
         outgoing = outgoing.append_column(ENVELOPE_COLUMN, envelopes)
@@ -216,13 +220,9 @@ def _with_refused(
 # -- headers, keys, delays -------------------------------------------------------------------------------
 
 
-def _headers(rows: WriteRows, binding: BaseBinding) -> pa.MapArray:
-    column = rows.column("headers")
-    if column is None:
-        return pa.nulls(len(rows), HEADERS)
-    if not binding.capabilities.headers and any(column.to_pylist()):
+def _check_headers(rows: WriteRows, binding: BaseBinding) -> None:
+    if not binding.capabilities.headers and any(rows.headers.to_pylist()):
         raise BabelQueueError(f"broker '{binding.name}' keeps no headers: drop the column 'headers'")
-    return column.cast(HEADERS)
 
 
 def _keys(rows: WriteRows, binding: BaseBinding) -> pa.StringArray:

@@ -34,6 +34,7 @@ from babelqueue_spark.connector.rows.reading import arrow_fields
 from babelqueue_spark.connector.rows.writing import COLUMNS, to_messages
 from babelqueue_spark.envelope.scan import octets_of
 from babelqueue_spark.errors import OptionError
+from babelqueue_spark.forms import Form
 from babelqueue_spark.tracing import with_traceparents
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: Options, schema: StructType) -> None:
         if options.txn_version is not None:
             raise OptionError("options 'txnAppId' and 'txnVersion' are for df.write: a stream has its own")
-        check_columns(schema)
+        check_columns(schema, options.form)
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
@@ -71,7 +72,7 @@ class QueueWriter(DataSourceArrowWriter):
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise OptionError("a queue cannot be overwritten: use .mode('append')")
-        check_columns(schema)
+        check_columns(schema, options.form)
         self._options = options
         self._run = uuid.uuid4().hex
         app, version = options.txn_app_id, options.txn_version
@@ -84,17 +85,20 @@ class QueueWriter(DataSourceArrowWriter):
         return Published(_publish(iterator, stamp, self._options, ids_by_content=repeatable is not None))
 
 
-def check_columns(schema: StructType) -> None:
-    """Raise `OptionError` unless the columns can be written."""
+def check_columns(schema: StructType, form: Form) -> None:
+    """Raise `OptionError` unless the columns can be written as messages of this form."""
     names = schema.fieldNames()
     for name in names:
         if name not in COLUMNS:
             nearest = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.6)
             hint = f"did you mean '{nearest[0]}'?" if nearest else f"a write takes {', '.join(COLUMNS)}"
             raise OptionError(f"column '{name}' cannot be written: {hint} (the payload belongs into 'data')")
-    if not {"job", "urn"} & set(names) and "dead_letter" not in names:
-        raise OptionError("a write needs a column 'job' (or 'urn'): the URN of the message")
-    if "data" not in names and "dead_letter" not in names:
+    if form.needs_job and not {"job", "urn"} & set(names) and "dead_letter" not in names:
+        raise OptionError(
+            "a write needs a column 'job' (or 'urn'): the URN of the message; for bodies without an envelope "
+            "set option 'envelope' to none"
+        )
+    if not {"data", "dead_letter", *(() if form.needs_job else ("body",))} & set(names):
         raise OptionError("a write needs a column 'data': JSON text, a struct or a map")
     try:
         payload = arrow_fields(StructType([field for field in schema if field.name == "data"]))

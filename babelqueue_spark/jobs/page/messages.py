@@ -52,7 +52,7 @@ def by_reason(messages: list[dict[str, Any]], most: int = MOST) -> dict[str, int
 
 def _first_rows(binding: BaseBinding, queue: str, options: Options) -> Iterator[tuple[str, dict[str, Any]]]:
     for batch in browse(binding, queue, MOST):
-        rows = to_rows(batch, queue, binding, SCHEMA, options.allow_empty_list_data)
+        rows = to_rows(batch, queue, binding, SCHEMA, options)
         yield from zip(names_of(batch), rows.to_pylist(), strict=True)
 
 
