@@ -27,7 +27,7 @@ import atheris
 import pyarrow as pa
 import pyarrow.compute as pc
 
-with atheris.instrument_imports(include=["babelqueue_spark.envelope"]):
+with atheris.instrument_imports(include=["babelqueue_spark.envelope", "babelqueue_spark.forms"]):
     from babelqueue_spark.envelope import (
         DEAD_LETTER_TYPE,
         EnvelopeError,
@@ -41,6 +41,7 @@ with atheris.instrument_imports(include=["babelqueue_spark.envelope"]):
     from babelqueue_spark.envelope.rows import batch_of
     from babelqueue_spark.envelope.strict import examine
     from babelqueue_spark.envelope.typed import typed
+    from babelqueue_spark.forms import Carrier, Form, form_of
 
 from tests.envelope.bodies import body
 from tests.envelope.conformance import suite
@@ -88,6 +89,8 @@ def check(bodies: list[bytes]) -> None:
         spliced = text.startswith(b"{") and text.endswith(b"}") and record.startswith(text[:-1])
         assert back == one or spliced
     check_accepted(array.filter(decoded.column("error").is_null()))
+    for name in ("none", "cloudevents"):
+        check_form(form_of(name), array)
 
 
 class Budget:
@@ -124,6 +127,22 @@ def check_options(bodies: list[bytes], array: Any, decoded: Any) -> None:
         assert lenient.equals(batch_of([examine(one, allow_list_data=True) for one in lists]))
     text = pa.array([is_utf8(one) for one in bodies])
     assert decode(array.filter(text).cast(pa.string())).equals(decoded.filter(text))
+
+
+def check_form(form: Form, bodies: Any) -> None:
+    """Bodies of another form: their data is JSON, and no byte is lost in a dead letter."""
+    messages = pa.RecordBatch.from_arrays([bodies], ["body"])
+    own = form.redriven(messages).bodies
+    for text in form.decode(messages).column("data").drop_null().to_pylist():
+        json.loads(text)
+    for headers in (True, False):
+        carrier = Carrier(headers, headers)
+        counts = pa.array([1] * len(bodies), pa.int32())
+        again = pa.RecordBatch.from_arrays([*form.retried(messages, counts, carrier)], ["body", "headers"])
+        blocks = pa.array([BLOCK] * len(bodies), DEAD_LETTER_TYPE)
+        dead = form.dead_lettered(again, blocks, carrier)
+        back = form.redriven(pa.RecordBatch.from_arrays([*dead], ["body", "headers"]))
+        assert back.bodies.equals(own)
 
 
 def check_typed(data: Any) -> None:
