@@ -221,7 +221,8 @@ def _with_refused(
 
 
 def _check_headers(rows: WriteRows, binding: BaseBinding) -> None:
-    if not binding.capabilities.headers and any(rows.headers.to_pylist()):
+    column = rows.column("headers")
+    if column is not None and not binding.capabilities.headers and any(column.to_pylist()):
         raise BabelQueueError(f"broker '{binding.name}' keeps no headers: drop the column 'headers'")
 
 
