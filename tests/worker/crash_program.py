@@ -3,7 +3,7 @@
 Run as a process of its own: `crash_program.py URL STORE FOLDER QUEUE…`; STORE is the URL of a Redis for idempotency,
 or `none`. Each run of a handler leaves a line in `<folder>/<queue>-runs` (the number of the message, and its
 attempts), each effect one in `<folder>/<queue>-effects`. `CRASH_CALLS` says how many calls are under way, and whether
-they are async: `50 async`.
+they are async: `50 async`. `CRASH_ENVELOPE` is the option `envelope`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tests.streams import backlog, short_claims, started_again
 from tests.worker import crash_points
 from tests.worker.crash_rules import DEADLY, LAST_ATTEMPT, fails, replies
 
+ENVELOPE = os.environ.get("CRASH_ENVELOPE", "babelqueue")
 ROUNDS = 20
 SECONDS = 300
 
@@ -39,7 +40,7 @@ def note(path: Path, line: str) -> None:
 def worker_of(url: str, store: str, folder: Path) -> Worker:
     remembered = None if store == "none" else RedisStore(store, prefix=f"{folder}:", lease=5)
     worker = Worker(
-        {"url": url},
+        {"url": url, "envelope": ENVELOPE},
         state=str(folder / "worker"),
         max_attempts=LAST_ATTEMPT,
         idempotency=remembered,
@@ -99,6 +100,7 @@ def main(
         return (
             spark.readStream.format("babelqueue")
             .options(url=url, queue=",".join(queues), journalLocation=str(folder / "journal"))
+            .option("envelope", ENVELOPE)
             .options(numPartitions=str(len(queues)), maxFetchTime="2 minutes", **short_claims(url))
             .load()
             .writeStream.foreachBatch(each)

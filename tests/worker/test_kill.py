@@ -7,12 +7,14 @@ import json
 import signal
 import uuid
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pyarrow as pa
 import pytest
 
+from babelqueue_spark.forms import form_of
 from tests.brokers import url_of
 from tests.crash.program import run as run_program
 from tests.servers import RedisServer
@@ -28,24 +30,39 @@ POINTS = BEFORE_THE_LEDGER + AFTER_THE_LEDGER
 IN_BATCH = "in foreachBatch"
 
 
+Ends = tuple[str, str, str, str]
+"""The broker, the store or `none`, the calls, and the form of messages."""
+
+
+def event(queue: str, number: int) -> bytes:
+    """A message as a program of CloudEvents writes it."""
+    named = {"specversion": "1.0", "id": f"{queue}-{number}", "source": "/shop", "type": "urn:babel:order"}
+    return json.dumps({**named, "data": {"n": number}}).encode()
+
+
+MAKERS: dict[str, Callable[[str, int], bytes]] = {
+    "babelqueue": lambda queue, number: order(queue, n=number),
+    "cloudevents": event,
+}
+
+
 class Trial:
     """Queues full of messages, one for each point, and the folder of the program that works them off."""
 
-    def __init__(self, url: str, store: str, calls: str, folder: Path, points: Iterable[str]) -> None:
-        self.url = url
-        self.store = store
-        self.calls = calls
+    def __init__(self, ends: Ends, folder: Path, points: Iterable[str]) -> None:
+        self.url, self.store, self.calls, self.envelope = ends
         self.folder = folder
         self.queues = {point: f"crash-{uuid.uuid4().hex[:12]}" for point in points}
         for queue in self.queues.values():
-            publish(url, queue, (order(queue, n=n) for n in range(MESSAGES)))
+            publish(self.url, queue, (MAKERS[self.envelope](queue, n) for n in range(MESSAGES)))
 
     def run(self, target: str, armed: Iterable[str]) -> tuple[int, str]:
         """Exit code and log of `crash_program.py`, which must reach the points it is armed with."""
         arguments = [self.url, self.store, str(self.folder), *self.queues.values()]
         points = {self.queues[point]: point for point in armed}
         program = Path(__file__).with_name("crash_program.py")
-        return run_program(program, self.folder, arguments, target, points, CRASH_CALLS=self.calls)
+        given = {"CRASH_CALLS": self.calls, "CRASH_ENVELOPE": self.envelope}
+        return run_program(program, self.folder, arguments, target, points, **given)
 
     @property
     def under_way(self) -> int:
@@ -84,7 +101,9 @@ class Trial:
         return runs
 
     def _bodies(self, queue: str) -> list[Any]:
-        return [json.loads(body) for body in taken(self.url, queue, backlog(self.url, queue))]
+        bodies = pa.array(taken(self.url, queue, backlog(self.url, queue)), pa.binary())
+        rows = form_of(self.envelope).decode(pa.RecordBatch.from_arrays([bodies], ["body"])).to_pylist()
+        return [{**row, "data": json.loads(row["data"])} for row in rows]
 
     def _lines(self, name: str) -> list[str]:
         return (self.folder / name).read_text().splitlines()
@@ -107,6 +126,7 @@ class Crashes:
     broker: ClassVar[str]
     effects_once: ClassVar[bool]
     calls: ClassVar[str] = "1 plain"
+    envelope: ClassVar[str] = "babelqueue"
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -115,25 +135,24 @@ class Crashes:
         request: pytest.FixtureRequest,
         redis_server: RedisServer,
         tmp_path_factory: pytest.TempPathFactory,
-    ) -> tuple[str, str, str]:
-        """The broker, the store or `none`, and the calls."""
+    ) -> Ends:
         url = url_of(cls.broker, request, tmp_path_factory.mktemp("queue"))
-        return url, redis_server.url if cls.effects_once else "none", cls.calls
+        return url, redis_server.url if cls.effects_once else "none", cls.calls, cls.envelope
 
     @pytest.fixture(scope="class")
     @classmethod
-    def killed_workers(cls, ends: tuple[str, str, str], tmp_path_factory: pytest.TempPathFactory) -> Trial:
+    def killed_workers(cls, ends: Ends, tmp_path_factory: pytest.TempPathFactory) -> Trial:
         """A batch of 10,000 that loses a worker at each of the points."""
-        trial = Trial(*ends, tmp_path_factory.mktemp("workers"), POINTS)
+        trial = Trial(ends, tmp_path_factory.mktemp("workers"), POINTS)
         code, log = trial.run("worker", POINTS)
         assert code == 0, log
         return trial
 
     @pytest.fixture(scope="class")
     @classmethod
-    def killed_driver(cls, ends: tuple[str, str, str], tmp_path_factory: pytest.TempPathFactory) -> Trial:
+    def killed_driver(cls, ends: Ends, tmp_path_factory: pytest.TempPathFactory) -> Trial:
         """A driver that dies while its tasks stand at all points, again after the batch, and is started again."""
-        trial = Trial(*ends, tmp_path_factory.mktemp("driver"), [*POINTS, IN_BATCH])
+        trial = Trial(ends, tmp_path_factory.mktemp("driver"), [*POINTS, IN_BATCH])
         for armed in (POINTS, [IN_BATCH]):
             code, log = trial.run("driver", armed)
             assert code == -signal.SIGKILL, log
@@ -190,3 +209,11 @@ class TestRedisBeside(Crashes):
     broker = "redis"
     effects_once = True
     calls = "50 plain"
+
+
+class TestSqliteEvents(Crashes):
+    """With messages that are no envelopes, on a broker without headers."""
+
+    broker = "sqlite"
+    effects_once = False
+    envelope = "cloudevents"
