@@ -16,8 +16,11 @@ from babelqueue_spark.packages import require
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_JAVA = 17
-TABLE_FORMATS = "Delta Lake 4.4.0 and Apache Iceberg 1.12"
-_OF_TABLE_FORMATS = {"4.1", "4.2"}
+_TABLE_FORMATS = {
+    "4.1": "Delta Lake 4.4.0 and Apache Iceberg 1.12 go with it",
+    "4.2": "Delta Lake 4.4.0 goes with it",
+}
+_ADVICE = 'tables of Delta Lake 4.4.0 and Apache Iceberg 1.12 need pip install "pyspark==4.1.*"'
 _DELTA_WITHOUT_JARS = "4.4.1"
 _SECONDS = 60.0
 _NO_FEATURES = ("", "all", "dev", "docs", "fuzz", "testing")
@@ -105,14 +108,13 @@ def pyspark() -> Iterator[Finding]:
     """Check PySpark, and say which table formats go with it."""
     require("the connector", "pyspark")
     found: str = import_module("pyspark").__version__
-    fits = ".".join(found.split(".")[:2]) in _OF_TABLE_FORMATS
-    advice = f'tables of {TABLE_FORMATS} need PySpark 4.1 or 4.2: pip install "pyspark==4.2.*"'
-    yield ok("PySpark", f"{found}; {f'{TABLE_FORMATS} go with it' if fits else advice}")
+    fitting = _TABLE_FORMATS.get(".".join(found.split(".")[:2]))
+    yield ok("PySpark", f"{found}; {fitting or _ADVICE}")
     delta = _version("delta-spark")
     if delta == _DELTA_WITHOUT_JARS:
         yield warning("delta-spark", f"{delta} asks for jars that are not published: install 4.4.0")
-    elif delta and not fits:
-        yield warning("delta-spark", f"{delta} does not go with PySpark {found}: {advice}")
+    elif delta and not fitting:
+        yield warning("delta-spark", f"{delta} does not go with PySpark {found}: {_ADVICE}")
 
 
 def packages(needed: Iterable[str]) -> Iterator[Finding]:
