@@ -331,6 +331,7 @@ def test_every_error_of_the_troubleshooting_page_is_one_of_ours() -> None:
         "[PACKAGE_NOT_INSTALLED]",
         "Current batch is falling behind",
         "Illegal size 5 of collection",
+        "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
     )
     headings = [text for text in re.findall(r"^### `(.*)`$", page, re.M) if not text.startswith(others)]
     assert headings
