@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Install what Python packages cannot bring: Java 17 and Python's venv module; with the argument `servers`
-# also the servers and the browser of tests and bench, and Maven, which fetches the servers written in Java.
+# also the servers and the browser of tests and bench, Maven, which fetches the servers written in Java, and
+# npm, which fetches the schema of AsyncAPI.
 # On Debian and Ubuntu through apt; elsewhere it says what is missing and stops.
 set -euo pipefail
 
@@ -13,6 +14,7 @@ if [ "${1:-}" = servers ]; then
   command -v promtool >/dev/null || missing+=(prometheus)
   command -v prometheus-pushgateway >/dev/null || missing+=(prometheus-pushgateway)
   command -v mvn >/dev/null || missing+=(maven)
+  command -v npm >/dev/null || missing+=(npm)
   [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || missing+=(rabbitmq-server)
   [ -x /usr/sbin/mariadbd ] || missing+=(mariadb-server)
   command -v chromium chromium-browser google-chrome >/dev/null || missing+=(chromium)

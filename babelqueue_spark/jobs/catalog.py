@@ -1,15 +1,22 @@
-"""Schemas of payloads by URN: propose them from a queue, check a queue against them, compare two versions.
+"""Schemas of payloads by URN: propose them from a queue, check a queue, compare versions, AsyncAPI.
 
     babelqueue-spark catalog infer --url redis://localhost:6379/0 --queue orders --output registry
     babelqueue-spark catalog check --url env:ORDERS_URL --queue orders --registry registry/registry.json
     babelqueue-spark catalog compat registry/registry.json proposed/registry.json
+    babelqueue-spark catalog export-asyncapi --registry registry --queue 'orders=urn:babel:orders:*' \\
+        --output asyncapi.json
+    babelqueue-spark catalog import-asyncapi asyncapi.json --output registry
 
-`infer` proposes a registry: for each URN a schema with types, formats, and what each message has as
-required. `check` exits with 1 where a message has no schema, violates it, or has a property that it does
-not name. `compat` exits with 1 where what was valid under the old schema is not under the new one.
+`infer` proposes a registry: for each URN its queues, and a schema with types, formats, and what each message
+has as required. `check` exits with 1 where a message has no schema, violates it, or has a property that it
+does not name. `compat` exits with 1 where what was valid under the old schema is not under the new one.
+
+`export-asyncapi` writes an AsyncAPI 3.0 document: channels are queues, messages URNs, payloads the schemas.
+Queues are those that the registry's entries have as `queues`, and `--queue`: with the URNs that it carries,
+or with all. `import-asyncapi` makes a registry of such a document, of its JSON form.
 
 `infer` and `check` browse at most `--limit` messages of each queue, on all brokers but SQS. `--json` writes
-the findings to a file too. All three run without Spark.
+the findings to a file too. All run without Spark.
 """
 
 import argparse
@@ -18,6 +25,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +37,15 @@ from babelqueue_spark.envelope.jsontext import without_surrogate_escapes
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.jobs.arguments import Arguments, JobError, count
 from babelqueue_spark.jobs.command import browsable, browse, job, new_console, show
+from babelqueue_spark.schemas.asyncapi import document_of, read_asyncapi
 from babelqueue_spark.schemas.compatibility import breaks
 from babelqueue_spark.schemas.documents import read_json
 from babelqueue_spark.schemas.inferring import Shape
 from babelqueue_spark.schemas.registry import Registry
 
 _DRAFT = "http://json-schema.org/draft-07/schema#"
-Rows = Iterator[tuple[str | None, str | None, str | None]]
-"""URN, payload as JSON text, and why the envelope is refused."""
+Rows = Iterator[tuple[str, str | None, str | None, str | None]]
+"""Queue, URN, payload as JSON text, and why the envelope is refused."""
 
 
 def _add_options(parser: Arguments) -> None:
@@ -52,13 +61,28 @@ def _add_options(parser: Arguments) -> None:
     task.add_argument("new", metavar="NEW", help="the same, as it is to be")
     for task in tasks.choices.values():
         task.add_argument("--json", metavar="FILE", help="write the findings as JSON too")
+    task = tasks.add_parser("export-asyncapi", help="write a registry as an AsyncAPI document")
+    task.add_argument("--registry", required=True, metavar="PATH", help="registry.json, its folder or URL")
+    task.add_several("queue", "QUEUE=PATTERN", "a queue and its URNs, without =PATTERN all", _carried)
+    task.add_argument("--title", default="BabelQueue messages", help="of the document")
+    task.add_argument("--version", default="1.0.0", help="of the document (default: 1.0.0)")
+    task.add_argument("--output", required=True, metavar="FILE", help="where to write the document")
+    task = tasks.add_parser("import-asyncapi", help="make a registry of an AsyncAPI document")
+    task.add_argument("document", metavar="FILE", help="AsyncAPI 3 as JSON")
+    task.add_argument("--output", required=True, metavar="FOLDER", help="where to write the registry")
 
 
 @job(_add_options)
 def main(given: argparse.Namespace) -> int:
     """Run the job; returns the exit code."""
     console = new_console()
-    tasks = {"infer": infer, "check": check, "compat": compat}
+    tasks = {
+        "infer": infer,
+        "check": check,
+        "compat": compat,
+        "export-asyncapi": export_asyncapi,
+        "import-asyncapi": import_asyncapi,
+    }
     return tasks[given.task](given, console)
 
 
@@ -79,10 +103,10 @@ def _add_queue(task: Arguments) -> None:
 
 def infer(given: argparse.Namespace, console: Console) -> int:
     """Propose a registry."""
-    shapes, refused = shapes_of(_rows(given))
+    shapes, queues, refused = shapes_of(_rows(given))
     schemas = {urn: schema_of(shape) for urn, shape in shapes.items()}
     if given.output:
-        write_registry(Path(given.output), schemas)
+        write_registry(Path(given.output), schemas, queues)
     messages = {urn: shape.values for urn, shape in shapes.items()}
     _write(given.json, {"messages": messages, "refused": dict(refused), "schemas": schemas})
     show(console, ("URN", "property", "type", "format", "required", "in"), _lines(shapes))
@@ -91,16 +115,18 @@ def infer(given: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def shapes_of(rows: Rows) -> tuple[dict[str, Shape], Counter[str]]:
-    """Return what the payloads of each URN look like, and reason → messages that are no valid envelope."""
+def shapes_of(rows: Rows) -> tuple[dict[str, Shape], dict[str, list[str]], Counter[str]]:
+    """Return by URN what payloads look like, and queues; and reason → messages with an invalid envelope."""
     shapes: dict[str, Shape] = {}
+    queues: dict[str, dict[str, None]] = {}
     refused: Counter[str] = Counter()
-    for urn, data, error in rows:
+    for queue, urn, data, error in rows:
         if error is not None or urn is None or data is None:
             refused[str(error)] += 1
         else:
             shapes.setdefault(urn, Shape()).add(msgspec.json.decode(without_surrogate_escapes(data)))
-    return dict(sorted(shapes.items())), refused
+            queues.setdefault(urn, {})[queue] = None
+    return dict(sorted(shapes.items())), {urn: list(names) for urn, names in queues.items()}, refused
 
 
 def schema_of(shape: Shape) -> dict[str, Any]:
@@ -108,7 +134,9 @@ def schema_of(shape: Shape) -> dict[str, Any]:
     return {"$schema": _DRAFT, "$comment": f"inferred from {shape.values} messages", **shape.schema()}
 
 
-def write_registry(folder: Path, schemas: dict[str, dict[str, Any]]) -> None:
+def write_registry(
+    folder: Path, schemas: Mapping[str, dict[str, Any]], queues: Mapping[str, list[str]]
+) -> None:
     """Write a registry.json and a file for each schema; raises `JobError` where there is one already."""
     manifest = folder / "registry.json"
     if manifest.exists():
@@ -121,7 +149,8 @@ def write_registry(folder: Path, schemas: dict[str, dict[str, Any]]) -> None:
             name += "-2"
         names.add(name)
         (folder / "schemas" / f"{name}.json").write_text(_json(schema), encoding="utf-8")
-        entries.append({"urn": urn, "schema": f"schemas/{name}.json"})
+        known = {"queues": queues[urn]} if urn in queues else {}
+        entries.append({"urn": urn, "schema": f"schemas/{name}.json", **known})
     manifest.write_text(_json({"schemas": entries}), encoding="utf-8")
 
 
@@ -158,7 +187,7 @@ def findings(rows: Rows, registry: Registry) -> tuple[int, Counter[tuple[str, st
     """Return how many messages there are, and (finding, URN, what) → messages."""
     found: Counter[tuple[str, str, str]] = Counter()
     total = 0
-    for urn, data, error in rows:
+    for _, urn, data, error in rows:
         total += 1
         if error is not None or urn is None or data is None:
             found["invalid envelope", urn or "", str(error)] += 1
@@ -245,6 +274,41 @@ def _registry_or_schema(location: str) -> Registry | dict[str, Any]:
     return Registry(location) if isinstance(content.get("schemas"), list) else content
 
 
+# -- AsyncAPI ----------------------------------------------------------------------------------------------
+
+
+def export_asyncapi(given: argparse.Namespace, console: Console) -> int:
+    """Write a registry as an AsyncAPI document."""
+    queues: dict[str, list[str]] = {}
+    for queue, pattern in given.queue:
+        queues.setdefault(queue, []).append(pattern)
+    found = document_of(Registry(given.registry), queues, title=given.title, version=given.version)
+    _write(given.output, found)
+    urns = {
+        f"#/components/messages/{key}": each["name"] for key, each in found["components"]["messages"].items()
+    }
+    lines = [
+        (channel["address"], urns[message["$ref"]])
+        for channel in found["channels"].values()
+        for message in channel["messages"].values()
+    ]
+    show(console, ("queue", "URN"), lines)
+    return 0
+
+
+def import_asyncapi(given: argparse.Namespace, console: Console) -> int:
+    """Make a registry of an AsyncAPI document."""
+    found = read_asyncapi(given.document)
+    write_registry(Path(given.output), found.schemas, found.queues)
+    show(console, ("URN", "queues"), [(urn, ", ".join(found.queues.get(urn, ()))) for urn in found.schemas])
+    return 0
+
+
+def _carried(text: str) -> tuple[str, str]:
+    queue, _, pattern = text.partition("=")
+    return queue, pattern or "*"
+
+
 # -- both --------------------------------------------------------------------------------------------------
 
 
@@ -255,7 +319,7 @@ def _rows(given: argparse.Namespace) -> Rows:
             for batch in browse(binding, queue, given.limit):
                 envelopes = decode(batch.column("body"), allow_list_data=options.allow_empty_list_data)
                 columns = (envelopes.column(name).to_pylist() for name in ("job", "data", "error"))
-                yield from zip(*columns, strict=True)
+                yield from zip(repeat(queue), *columns, strict=False)
 
 
 def _write(path: str | None, content: dict[str, Any]) -> None:

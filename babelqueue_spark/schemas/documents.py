@@ -1,7 +1,7 @@
 """The files of a registry: its manifest, the schemas that it names, and what those refer to."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from posixpath import dirname, isabs, join, normpath
@@ -13,6 +13,8 @@ from babelqueue_spark.storage import is_object_store, open_store
 
 MANIFEST = "registry.json"
 Read = Callable[[str], bytes | None]
+Place = tuple[str, tuple[str, ...]]
+"""The name of a document, and the steps of a pointer into it."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +24,12 @@ class Documents:
     Attributes:
         names: URN → the name of its schema.
         contents: name → document.
+        queues: URN → the queues that the manifest names for it.
     """
 
     names: dict[str, str]
     contents: dict[str, Any] = field(repr=False)
+    queues: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def schema(self, urn: str) -> Mapping[str, Any] | None:
         return self.contents[self.names[urn]] if urn in self.names else None
@@ -36,17 +40,30 @@ class Documents:
         Raises:
             OptionError: nothing is there.
         """
-        name, pointer = _target(reference, base)
-        if name is None:
+        place = locate(reference, base)
+        if place is None:
             return None
+        try:
+            return self.at(place), place[0]
+        except (KeyError, IndexError, ValueError, TypeError):
+            raise OptionError(f"catalog: {base} refers to {reference}, but nothing is there") from None
+
+    def at(self, place: Place) -> Any:
+        """Return what is at a place."""
+        name, steps = place
         node = self.contents[name]
-        for step in filter(None, pointer.split("/")):
-            key = unquote(step).replace("~1", "/").replace("~0", "~")
-            try:
-                node = node[int(key) if isinstance(node, list) else key]
-            except (KeyError, IndexError, ValueError, TypeError):
-                raise OptionError(f"catalog: {base} refers to {reference}, but nothing is there") from None
-        return node, name
+        for step in steps:
+            node = node[int(step) if isinstance(node, list) else step]
+        return node
+
+
+def locate(reference: str, base: str) -> Place | None:
+    """Return the place that a `$ref` of the document `base` names; None where that is no file."""
+    name, pointer = _target(reference, base)
+    if name is None:
+        return None
+    steps = filter(None, pointer.split("/"))
+    return name, tuple(unquote(step).replace("~1", "/").replace("~0", "~") for step in steps)
 
 
 def of_schemas(schemas: Mapping[str, Mapping[str, Any]]) -> Documents:
@@ -66,19 +83,22 @@ def read_documents(location: str, config: Mapping[str, str] | None = None) -> Do
         OptionError: a file is missing or no registry, and says which.
     """
     read, manifest = _opened(location, config)
-    names = _entries(_json(read, manifest, location), f"{location}: {manifest}")
-    contents: dict[str, Any] = {}
-    waiting = list(names.values())
-    while waiting:
-        name = waiting.pop()
-        if name not in contents:
-            contents[name] = _json(read, name, location)
-            targets = (_target(reference, name)[0] for reference in _references(contents[name]))
-            waiting += [target for target in targets if target is not None]
+    names, queues = _entries(_json(read, manifest, location), f"{location}: {manifest}")
+    contents = _reached(read, names.values(), location)
     for name in names.values():
         if not isinstance(contents[name], dict):
             raise OptionError(f"catalog {location}: {name} is no JSON Schema: it must be an object")
-    return Documents(names, contents)
+    return Documents(names, contents, queues)
+
+
+def read_document(path: str) -> tuple[str, Documents]:
+    """Read one JSON file with all that it refers to; returns its name among the documents too.
+
+    Raises:
+        OptionError: a file cannot be read, and says which.
+    """
+    name = Path(path).name
+    return name, Documents({}, _reached(_in_folder(Path(path).parent), [name], path))
 
 
 def read_json(path: str) -> Any:
@@ -109,6 +129,19 @@ def _in_folder(folder: Path) -> Read:
     return read
 
 
+def _reached(read: Read, names: Iterable[str], location: str) -> dict[str, Any]:
+    """Return the documents by name, and those that they refer to."""
+    contents: dict[str, Any] = {}
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in contents:
+            contents[name] = _json(read, name, location)
+            targets = (_target(reference, name)[0] for reference in _references(contents[name]))
+            waiting += [target for target in targets if target is not None]
+    return contents
+
+
 def _json(read: Read, name: str, location: str) -> Any:
     try:
         content = read(name)
@@ -121,12 +154,13 @@ def _json(read: Read, name: str, location: str) -> Any:
         raise OptionError(f"catalog {location}: {name} cannot be read: {error}") from None
 
 
-def _entries(manifest: Any, where: str) -> dict[str, str]:
-    """URN → the name of its schema's file."""
+def _entries(manifest: Any, where: str) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+    """Return URN → the name of its schema's file, and URN → its queues."""
     entries = manifest.get("schemas") if isinstance(manifest, dict) else None
     if not isinstance(entries, list):
         raise OptionError(f'catalog {where} is no registry: it must be {{"schemas": [{{"urn", "schema"}}]}}')
     names: dict[str, str] = {}
+    queues: dict[str, tuple[str, ...]] = {}
     for number, entry in enumerate(entries):
         urn, file = (entry.get("urn"), entry.get("schema")) if isinstance(entry, dict) else (None, None)
         if not (isinstance(urn, str) and urn and isinstance(file, str) and file):
@@ -134,7 +168,11 @@ def _entries(manifest: Any, where: str) -> dict[str, str]:
         if urn in names:
             raise OptionError(f"catalog {where}: {urn} is declared more than once")
         names[urn] = file if isabs(file) else normpath(file)
-    return names
+        if named := entry.get("queues"):
+            if not isinstance(named, list) or not all(isinstance(queue, str) for queue in named):
+                raise OptionError(f"catalog {where}: the 'queues' of {urn} are no list of texts")
+            queues[urn] = tuple(named)
+    return names, queues
 
 
 def _references(node: Any) -> Iterator[str]:

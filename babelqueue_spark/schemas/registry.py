@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from babelqueue_spark.envelope.scan import raws_of
 from babelqueue_spark.schemas.arrow_types import arrow_type
 from babelqueue_spark.schemas.documents import of_schemas, read_documents
+from babelqueue_spark.schemas.embedding import embedded
 from babelqueue_spark.schemas.sensitive import SensitiveFields
 from babelqueue_spark.schemas.verdicts import Judge
 
@@ -44,6 +45,20 @@ class Registry:
     def schema(self, urn: str) -> Mapping[str, Any] | None:
         """Return the JSON Schema of a URN's payload, or None."""
         return self._documents.schema(urn)
+
+    @property
+    def queues(self) -> Mapping[str, tuple[str, ...]]:
+        """URN → the queues that it is sent to, where the registry's entries have `queues`."""
+        return self._documents.queues
+
+    def whole_schema(self, urn: str, prefix: str = "#") -> dict[str, Any]:
+        """Return the schema of a URN with all that it refers to in it; references begin with `prefix`.
+
+        Raises:
+            KeyError: there is no schema for the URN.
+            OptionError: a `$ref` refers to nothing, or to itself.
+        """
+        return embedded(self._documents, (self._documents.names[urn], ()), prefix)
 
     def arrow_type(self, urn: str) -> pa.DataType:
         """Return the Arrow type of a URN's payload; `KeyError` where there is no schema."""

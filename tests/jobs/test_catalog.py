@@ -135,3 +135,36 @@ def test_a_broker_that_cannot_be_browsed(run: Run) -> None:
     done = run("catalog", "infer", "--url", "sqs://eu-central-1", "--queue", "orders")
     assert done.code == 1
     assert "shows messages to nobody" in done.err
+
+
+def test_what_is_in_queues_becomes_an_asyncapi_document_and_a_registry_again(
+    sqlite: str, queue: str, tmp_path: Path, run: Run
+) -> None:
+    mails, other = f"{queue}-mails", tmp_path / "other"
+    publish(sqlite, queue, [envelope(1, queue), envelope(2, queue, job=MAILS)])
+    publish(sqlite, mails, [envelope(1, mails, job=MAILS)])
+    arguments = ("--url", sqlite, "--queue", f"{queue},{mails}", "--output", str(tmp_path / "r"))
+    assert run("catalog", "infer", *arguments).code == 0
+    document = str(tmp_path / "asyncapi.json")
+    export = ("catalog", "export-asyncapi", "--registry", str(tmp_path / "r"), "--output", document)
+    done = run(*export, "--queue", f"audit={ORDERS}", "--queue", "all", "--title", "Shop")
+    assert (done.code, done.err) == (0, "")
+    found = json.loads(Path(document).read_text())
+    carried = {each["address"]: list(each["messages"]) for each in found["channels"].values()}
+    order, mail = "urn_babel_orders_created", "urn_babel_mails_sent"
+    assert carried == {queue: [mail, order], mails: [mail], "audit": [order], "all": [mail, order]}
+    done = run("catalog", "import-asyncapi", document, "--output", str(other))
+    assert (done.code, done.err) == (0, "")
+    for urn in (ORDERS, MAILS):
+        assert Catalog(other).schema(urn) == Catalog(tmp_path / "r").schema(urn)
+    assert Catalog(other).queues == {MAILS: (queue, mails, "all"), ORDERS: (queue, "audit", "all")}
+    again = run("catalog", "import-asyncapi", document, "--output", str(other))
+    assert (again.code, len(again.err.splitlines())) == (1, 1)
+
+
+def test_a_registry_without_queues_has_no_channels(tmp_path: Path, run: Run) -> None:
+    path = registry(tmp_path, {ORDERS: ORDER})
+    done = run("catalog", "export-asyncapi", "--registry", str(path), "--output", str(tmp_path / "a.json"))
+    assert done.code == 1
+    assert "no queue is named" in done.err
+    assert not (tmp_path / "a.json").exists()
