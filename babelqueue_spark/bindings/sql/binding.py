@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,21 +10,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError
 
 from babelqueue_spark.bindings.batches import deliveries, envelopes_of, fitting, milliseconds
-from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
+from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.sql import tables, times
-from babelqueue_spark.bindings.sql.client import SqlClient
+from babelqueue_spark.bindings.sql.base import FAILED, Database
 from babelqueue_spark.bindings.sql.options import SqlOptions
 from babelqueue_spark.bindings.sql.outbox import ERROR_LENGTH, OutboxTables, Pending
 from babelqueue_spark.envelope import decode
-from babelqueue_spark.errors import BrokerError, BrokerUnreachableError, MessageTooLargeError
+from babelqueue_spark.errors import BrokerError
 
-_FAILED = "failed/"
-_KEYS_KEPT = 7 * 86_400
-_STATEMENT_BYTES = 4_096
-"""Room in a statement for all that is not the body."""
 _LONG_AGO = "1970-01-02 00:00:00"
 _BROWSE_ROWS = 5_000
 _BROWSE_BYTES = 32 << 20
@@ -34,38 +28,18 @@ _HeldRow = tuple[str, int]
 """`reserved_at` and id of a claimed row; an empty text and the id of a failed one."""
 
 
-class SqlBinding(Binding):
-    """A SQL database with InitPHP's tables, which are created where they are missing.
-
-    Claims and delays go by the server's clock; on SQLite by the host's, which all its processes share.
-    """
-
-    name = "sql"
-    title = "SQL"
-    capabilities = Capabilities(
-        visibility_timeout=90.0,
-        claim_batch=10_000,
-        publish_batch=10_000,
-        durable_receipts=True,
-        publish_once=True,
-        max_delay=None,
-        browse="exact",
-        ordered=True,
-    )
+class SqlBinding(Database):
+    """A SQL database with InitPHP's tables or an outbox, which are created where they are missing."""
 
     def __init__(self, config: BindingConfig) -> None:
-        super().__init__(config)
         options = SqlOptions.parse(config)
-        self._tables: tables.Tables | OutboxTables = tables.Tables(options.table, options.failed_table)
-        if options.layout == "outbox":
-            self._tables = OutboxTables(options.table)
+        is_outbox = options.layout == "outbox"
+        self._tables: tables.Tables | OutboxTables = (
+            OutboxTables(options.table) if is_outbox else tables.Tables(options.table, options.failed_table)
+        )
+        super().__init__(config, options, self._tables)
+        if is_outbox:
             self.capabilities = replace(self.capabilities, max_delay=0)
-        self._client = SqlClient(options.url, self._tables.metadata, self._tables.whose)
-        self.silence_limit = options.silence_limit
-        self._zone = options.time_zone
-        self._retry_after = options.retry_after
-        # A claim counts from the second that has begun.
-        self.lease = options.retry_after - 1.0
 
     def backlog(self, queue: str) -> int:
         """Rows that are due and not reserved, or whose reservation lapsed: a scan of the reserve index."""
@@ -158,45 +132,15 @@ class SqlBinding(Binding):
 
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         """Publish in one transaction; `urn`, `trace_id` and `attempts` mirror the body, however bad it is."""
-        if refused := self._larger_than(self._client.longest_statement(), messages):
-            raise self._too_large(refused, messages)
-        rows = list(
-            self._failed_rows(queue, messages) if _is_failed(queue) else self._job_rows(queue, messages)
-        )
 
         def append(connection: sa.Connection) -> int:
-            if idempotency_key is not None and not self._is_new(connection, idempotency_key):
-                return 0
+            are_failed = _is_failed(queue)
+            rows = list(self._failed_rows(queue, messages) if are_failed else self._job_rows(queue, messages))
             if rows:
                 connection.execute(sa.insert(self._table(queue)), rows)
             return len(rows)
 
-        try:
-            return self._client.write(append)
-        except BrokerUnreachableError:
-            # A statement beyond the limit ends the connection.
-            if refused := self.too_large(queue, messages):
-                raise self._too_large(refused, messages) from None
-            raise
-
-    def too_large(self, queue: str, messages: pa.RecordBatch) -> list[int]:
-        """On MariaDB and MySQL, which end the connection at a statement that is too long."""
-        del queue
-        return self._larger_than(self._client.longest_statement() - _STATEMENT_BYTES, messages)
-
-    def _larger_than(self, limit: float, messages: pa.RecordBatch) -> list[int]:
-        """Rows whose bodies, as a statement has them, are larger."""
-        bodies = messages.column("body")
-        if (pc.max(pc.binary_length(bodies)).as_py() or 0) * 2 <= limit:
-            return []
-        literal_size = self._client.dialect.literal_size
-        return [row for row, body in enumerate(bodies.to_pylist()) if literal_size(body) > limit]
-
-    def _too_large(self, rows: list[int], messages: pa.RecordBatch) -> MessageTooLargeError:
-        return MessageTooLargeError(
-            f"{self._client.address}: message {rows[0] + 1} of {messages.num_rows} is larger than its "
-            "max_allowed_packet; nothing was published: raise that on the server"
-        )
+        return self._inserted(queue, messages, idempotency_key, append)
 
     def browse(self, queue: str) -> Iterator[pa.RecordBatch]:
         """Browse by id, up to the newest row at the start; receipts only for the failed table."""
@@ -207,38 +151,14 @@ class SqlBinding(Binding):
             rows, seen = self._browsed(queue, seen, newest)
             yield self._received(rows, [f" {row[0]}".encode() for row in rows] if _is_failed(queue) else None)
 
-    def now(self) -> float:
-        return self._client.now()
-
-    def skew(self) -> float | None:
-        now = self._client.now()
-        return time.time() - now if self._client.dialect.clock else None
-
-    def missing(self, queue: str) -> str:
-        del queue
-        return self._client.missing()
-
     def queues(self) -> list[str]:
         names = sa.select(self._tables.jobs.c.queue).distinct().limit(1000)
         with self._client.reading() as connection:
             return [str(name) for name in connection.scalars(names)]
 
-    def close(self) -> None:
-        self._client.close()
-
     def claimable(self, queue: str) -> bool:
         """Not in the failed table, which has no reservation columns."""
         return not _is_failed(queue)
-
-    def check_queue(self, queue: str) -> None:
-        super().check_queue(queue)
-        if len(queue) > tables.LONGEST_QUEUE:
-            raise self.refused_name(queue, f"it has {tables.LONGEST_QUEUE} characters at most")
-
-    @classmethod
-    def dead_letter_name(cls, queue: str, style: DeadLetterStyle) -> str:
-        """`<queue>.dlq`, or `failed/<queue>`: the rows of the failed table with that queue."""
-        return f"{queue}.dlq" if style == "babelqueue" else f"{_FAILED}{queue}"
 
     def _table(self, queue: str) -> sa.Table:
         if not _is_failed(queue):
@@ -355,18 +275,6 @@ class SqlBinding(Binding):
         held = self._client.write(settle)
         return pa.array([claim in held for claim in claims], pa.bool_())
 
-    def _is_new(self, connection: sa.Connection, idempotency_key: str) -> bool:
-        """Write the key down unless it is there; forget old ones."""
-        published, seconds = self._tables.published, self._client.now()
-        kept = times.written(seconds - _KEYS_KEPT, self._zone)
-        connection.execute(sa.delete(published).where(published.c.created_at < kept))
-        try:
-            created_at = times.written(seconds, self._zone)
-            connection.execute(sa.insert(published).values(marker=idempotency_key, created_at=created_at))
-        except IntegrityError:
-            return False
-        return True
-
     def _job_rows(self, queue: str, messages: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         seconds = self._client.now()
         now = times.written(seconds, self._zone)
@@ -382,7 +290,7 @@ class SqlBinding(Binding):
         envelopes = decode(bodies)
         reasons = pc.struct_field(envelopes.column("dead_letter"), "reason").to_pylist()
         for mirror, reason in zip(self._mirrors(bodies, envelopes), reasons, strict=True):
-            known = _mirror(reason or "failed", tables.REASON_LENGTH)
+            known = tables.mirror(reason or "failed", tables.REASON_LENGTH)
             mirror.update(queue=_original(queue), reason=known, failed_at=now, created_at=now)
             yield mirror
 
@@ -392,33 +300,21 @@ class SqlBinding(Binding):
         values = zip(*(column.to_pylist() for column in columns), strict=True)
         for row, (body, job, trace_id, attempts) in enumerate(values):
             yield {
-                "urn": _mirror(job, tables.URN_LENGTH),
-                "trace_id": _mirror(trace_id, tables.TRACE_LENGTH) if trace_id and trace_id.strip() else None,
+                "urn": tables.mirror(job, tables.URN_LENGTH),
+                "trace_id": tables.mirror(trace_id, tables.TRACE_LENGTH)
+                if trace_id and trace_id.strip()
+                else None,
                 "attempts": attempts or 0,
                 "payload": self._stored(body, row, len(bodies)),
             }
 
-    def _stored(self, body: bytes, row: int, rows: int) -> str | bytes:
-        try:
-            return self._client.dialect.stored(body)
-        except ValueError as reason:
-            raise BrokerError(
-                f"{self._client.address}: message {row + 1} of {rows} {reason}, which its tables cannot "
-                "hold; nothing was published: write such bytes as base64 in the JSON, or use another broker"
-            ) from None
-
 
 def _is_failed(queue: str) -> bool:
-    return queue.startswith(_FAILED)
+    return queue.startswith(FAILED)
 
 
 def _original(queue: str) -> str:
-    return queue.removeprefix(_FAILED)
-
-
-def _mirror(text: str | None, length: int) -> str:
-    """Return as much of a text as its column takes; PostgreSQL takes no NUL."""
-    return (text or "").replace("\0", "")[:length]
+    return queue.removeprefix(FAILED)
 
 
 def _held_row(receipt: bytes) -> _HeldRow:

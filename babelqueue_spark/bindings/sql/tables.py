@@ -110,6 +110,11 @@ def markers(table: str, metadata: sa.MetaData) -> sa.Table:
     )
 
 
+def mirror(text: str | None, length: int) -> str:
+    """Return as much of a text as its column takes; PostgreSQL takes no NUL."""
+    return (text or "").replace("\0", "")[:length]
+
+
 def _ends_with_the_id(*_: object, dialect: Any, **__: object) -> bool:
     """Return whether each index of this database ends with the id, which is the order of claims."""
     return bool(dialect.name != "postgresql")
