@@ -16,7 +16,7 @@ from tests.servers.certificates import Certificates
 from tests.servers.elasticmq import ElasticMqServer
 from tests.servers.kafka import KafkaServer
 from tests.servers.mariadb import MariaDbServer
-from tests.servers.postgresql import PostgresServer
+from tests.servers.postgresql import PostgresServer, with_pgmq
 from tests.servers.pulsar import PulsarServer
 from tests.servers.rabbitmq import RabbitServer
 from tests.servers.redis import RedisClusterServers, RedisSentinelServers
@@ -92,6 +92,12 @@ redis_server = shared(RedisServer)
 servicebus_server = shared(ServiceBusServer)
 hasty_servicebus_server = shared(lambda: ServiceBusServer(lock_seconds=20.0))
 """Its locks lapse soon, as if all queues had been created so."""
+
+
+@pytest.fixture(scope="session")
+def pgmq_url(postgresql_server: PostgresServer) -> str:
+    """A database with pgmq."""
+    return with_pgmq(postgresql_server)
 
 
 @pytest.fixture(scope="session")

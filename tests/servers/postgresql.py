@@ -7,7 +7,11 @@ import shutil
 import signal
 import socket
 import struct
+from importlib.metadata import distribution
 from pathlib import Path
+
+import psycopg
+from sqlalchemy import make_url
 
 from tests.servers.base import Server
 from tests.servers.certificates import Certificates
@@ -98,3 +102,15 @@ class PostgresServer(Server):
         with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
             connection.sendall(struct.pack("!ii", 8 + len(words), 3 << 16) + words)
             return connection.recv(1) == b"R"
+
+
+def with_pgmq(server: PostgresServer) -> str:
+    """The URL of a new database with the SQL of pgmq, which its Python package brings."""
+    parts = make_url(server.url).set(drivername="postgresql")
+    with psycopg.connect(parts.render_as_string(hide_password=False), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE pgmq")
+    parts = parts.set(database="pgmq")
+    script = Path(str(distribution("pgmq").locate_file("pgmq/sql/pgmq.sql"))).read_bytes()
+    with psycopg.connect(parts.render_as_string(hide_password=False)) as connection:
+        connection.execute(script)
+    return parts.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)

@@ -11,7 +11,7 @@ Features:
     receipts: durable; fenced by the time of the claim
     order: as published, for one reader task; a delayed message when it is due
     delay: whole seconds (rounded up), no limit
-    headers, keys: none
+    headers, keys: none; with `pgmq` both, with `debezium` a key and the header `type`
     browse: exact; locks nothing
     publish once: yes, by idempotency keys that are kept for seven days
     dead letters: queue `<queue>.dlq`; the failed table with `deadLetterStyle=initphp`
@@ -19,8 +19,10 @@ Features:
         `created_at`; `count` and `key` are null
 
 Options, as `sql.<name>`:
-    layout (`initphp`): `outbox` reads a transactional outbox, whose rows stay
-    table (`jobs`; `outbox` of that layout): the table of the queues; letters, digits and underscores
+    layout (`initphp`): `outbox` reads a transactional outbox, whose rows stay; `debezium` one of Debezium's
+        outbox event router; `pgmq` the queues of pgmq in PostgreSQL
+    table (`jobs`; `outbox` of both outboxes): the table of the queues; letters, digits and underscores
+    acknowledge (`delete`): `archive` moves what was read from pgmq's queues into its archives
     failed_table (`<table>_failed`): the table of InitPHP's dead letters
     time_zone (`UTC`): IANA name of the zone of all times, PHP's `date.timezone`; also spelt `sql.timeZone`
 

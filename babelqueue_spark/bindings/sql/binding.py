@@ -15,11 +15,17 @@ from babelqueue_spark.bindings.batches import deliveries, envelopes_of, fitting,
 from babelqueue_spark.bindings.contract import BindingConfig
 from babelqueue_spark.bindings.sql import tables, times
 from babelqueue_spark.bindings.sql.base import FAILED, Database
+from babelqueue_spark.bindings.sql.debezium import DebeziumBinding
 from babelqueue_spark.bindings.sql.options import SqlOptions
 from babelqueue_spark.bindings.sql.outbox import ERROR_LENGTH, OutboxTables, Pending
+from babelqueue_spark.bindings.sql.pgmq import PgmqBinding
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.errors import BrokerError
 
+_OTHER_LAYOUTS: dict[str, Callable[[BindingConfig], Database]] = {
+    "debezium": DebeziumBinding,
+    "pgmq": PgmqBinding,
+}
 _LONG_AGO = "1970-01-02 00:00:00"
 _BROWSE_ROWS = 5_000
 _BROWSE_BYTES = 32 << 20
@@ -29,7 +35,15 @@ _HeldRow = tuple[str, int]
 
 
 class SqlBinding(Database):
-    """A SQL database with InitPHP's tables or an outbox, which are created where they are missing."""
+    """A SQL database with InitPHP's tables or an outbox; with the layout of others, a binding of that.
+
+    Tables are created where they are missing.
+    """
+
+    def __new__(cls, config: BindingConfig | None = None) -> Any:
+        """Make the binding of the configured layout; without a configuration, what `pickle` fills."""
+        make = _OTHER_LAYOUTS.get(SqlOptions.parse(config).layout) if config else None
+        return make(config) if make and config else super().__new__(cls)
 
     def __init__(self, config: BindingConfig) -> None:
         options = SqlOptions.parse(config)

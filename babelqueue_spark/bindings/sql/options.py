@@ -34,12 +34,20 @@ def _zone(text: str) -> ZoneInfo:
 _TABLE = OptionTable(
     broker="sql",
     own={
-        "layout": one_of("initphp", "outbox"),
+        "layout": one_of("initphp", "outbox", "debezium", "pgmq"),
         "table": _identifier,
         "failed_table": _identifier,
         "time_zone": _zone,
+        "acknowledge": one_of("delete", "archive"),
     },
 )
+_MEANT = {
+    "initphp": {"table", "failed_table", "time_zone"},
+    "outbox": {"table", "time_zone"},
+    "debezium": {"table"},
+    "pgmq": {"acknowledge"},
+}
+"""Layout → the options that it has, besides `layout`."""
 _DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
 _EXTRAS = {"psycopg": '"babelqueue-spark[postgresql]"', "pymysql": '"babelqueue-spark[mysql]"'}
 DEFAULT_RETRY_AFTER = 90
@@ -69,6 +77,7 @@ class SqlOptions:
     failed_table: str
     time_zone: ZoneInfo
     retry_after: int
+    acknowledge: str
 
     @property
     def silence_limit(self) -> float:
@@ -82,8 +91,11 @@ class SqlOptions:
     def parse(cls, config: BindingConfig) -> SqlOptions:
         given = _TABLE.parse(config)
         layout = given.get("layout", "initphp")
-        if layout == "outbox" and "failed_table" in given:
-            raise OptionError("sql.failed_table has no meaning for an outbox: remove it")
+        for name in sorted(given.keys() - _MEANT[layout] - {"layout"}):
+            raise OptionError(f"sql.{name} has no meaning with sql.layout={layout}: remove it")
+        url = _url(config.url)
+        if layout == "pgmq" and url.get_backend_name() != "postgresql":
+            raise OptionError("sql.layout=pgmq is for PostgreSQL: give a URL that starts with postgresql://")
         table = given.get("table", "jobs" if layout == "initphp" else "outbox")
         failed_table = given.get("failed_table", f"{table}_failed")
         if failed_table.lower() in (table.lower(), f"{table}_published".lower()):
@@ -91,12 +103,13 @@ class SqlOptions:
                 "sql.failed_table is the name of another table of ours: give it one that is its own"
             )
         return cls(
-            url=_url(config.url),
+            url=url,
             layout=layout,
             table=table,
             failed_table=failed_table,
             time_zone=given.get("time_zone", ZoneInfo("UTC")),
             retry_after=_retry_after(config.visibility_timeout),
+            acknowledge=given.get("acknowledge", "delete"),
         )
 
 
