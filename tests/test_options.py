@@ -125,6 +125,13 @@ def test_broker_follows_from_the_scheme(scheme: str, broker: str) -> None:
         ({"url": REDIS, "queue": "q", "socket_timeout": "5"}, "did you mean 'redis.socket_timeout'"),
         ({"url": URL, "queue": "q", "max_fetch_time": "5"}, "did you mean 'maxFetchTime'"),
         ({"url": URL, "subscribe": "q"}, "'subscribe' is unknown: did you mean 'queue'"),
+        ({"url": URL, "queue": "q", "minOffsetsPerTrigger": "5"}, "did you mean 'minMessagesPerTrigger'"),
+        (
+            {"url": URL, "queue": "q", "minMessagesPerTrigger": "11", "maxMessagesPerTrigger": "10"},
+            r"'minMessagesPerTrigger' has the value 11, .* maxMessagesPerTrigger \(10\): raise",
+        ),
+        ({"url": URL, "queue": "q", "minMessagesPerTrigger": "100001"}, r"maxMessagesPerTrigger \(100000\)"),
+        ({"url": URL, "queue": "q", "maxTriggerDelay": "1h"}, "'maxTriggerDelay' .* set minMessages"),
         ({"url": "reddis://h", "queue": "q"}, "did you mean redis://"),
         ({"url": "localhost:6379", "queue": "q"}, r"'url' has no scheme: begin it .* redis://host:6379"),
         ({"url": URL, "queue": "q", "redis.socket_timeout": "5"}, "unknown"),

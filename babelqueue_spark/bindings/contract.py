@@ -348,6 +348,8 @@ class LogBinding(BaseBinding):
 
     counts_messages: ClassVar[bool] = True
     """Whether the difference of two offsets is the number of messages between them (and of gaps)."""
+    closed_offset: ClassVar[int | None] = None
+    """Offset of a partition that was read to its end for ever, where partitions come to one."""
 
     @abstractmethod
     def beginning_offsets(self, queue: str) -> dict[int, int]:

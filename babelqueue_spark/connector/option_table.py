@@ -160,6 +160,21 @@ OPTIONS = (
         doc="most messages a batch",
     ),
     Option(
+        name="minMessagesPerTrigger",
+        parse=_count,
+        on="stream reads",
+        default_doc="none",
+        doc="a batch waits for so many messages, [against small files](operations.md#small-files); "
+        "`availableNow` waits for none",
+    ),
+    Option(
+        name="maxTriggerDelay",
+        parse=seconds,
+        on="stream reads",
+        default="15m",
+        doc="how long a batch waits for `minMessagesPerTrigger` at most",
+    ),
+    Option(
         name="maxBytesPerTrigger",
         parse=byte_size,
         on="stream reads",

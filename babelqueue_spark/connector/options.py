@@ -34,7 +34,12 @@ _SPARK_OWN = {"path", "checkpointlocation", "queryname"}
 _JOURNAL = "journal."
 _ON_READS: tuple[On, ...] = ("both", "reads", "stream reads", "logs")
 _ON_WRITES: tuple[On, ...] = ("both", "writes", "batch writes")
-_OF_SPARKS_KAFKA = {"subscribe": "queue", "topic": "queue", "maxoffsetspertrigger": "maxMessagesPerTrigger"}
+_OF_SPARKS_KAFKA = {
+    "subscribe": "queue",
+    "topic": "queue",
+    "maxoffsetspertrigger": "maxMessagesPerTrigger",
+    "minoffsetspertrigger": "minMessagesPerTrigger",
+}
 """Option of Spark's own Kafka connector → ours."""
 _BY_KEY = {option.name.lower(): option for option in OPTIONS}
 
@@ -62,6 +67,8 @@ class Options:
     journal_location: str | None = None
     journal_retention: float
     max_messages_per_trigger: int
+    min_messages_per_trigger: int | None = None
+    max_trigger_delay: float
     max_bytes_per_trigger: int
     max_fetch_time: float
     num_partitions: int
@@ -158,7 +165,19 @@ def read_options(given: Mapping[str, str]) -> Options:
     options = _parse(given, allowed=_ON_READS, door="reading")
     if not options.queue:
         raise OptionError("option 'queue' is required: .option('queue', 'orders'), or several with commas")
+    _check_minimum(options)
     return options
+
+
+def _check_minimum(options: Options) -> None:
+    least, most = options.min_messages_per_trigger, options.max_messages_per_trigger
+    if least is None and "maxTriggerDelay" in options.given:
+        raise OptionError("option 'maxTriggerDelay' has no effect alone: set minMessagesPerTrigger too")
+    if least is not None and least > most:
+        raise OptionError(
+            f"option 'minMessagesPerTrigger' has the value {least}, but no batch is larger than "
+            f"maxMessagesPerTrigger ({most}): raise that, or lower the minimum"
+        )
 
 
 def write_options(given: Mapping[str, str]) -> Options:

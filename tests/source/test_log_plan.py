@@ -15,6 +15,7 @@ from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.connector.rows.reading import SCHEMA
 from babelqueue_spark.connector.source.log import LogReader, LogStreamReader
 from babelqueue_spark.errors import DataLossError, LogEndedError
+from babelqueue_spark.testing import eventually
 
 Spans = dict[str, dict[int, tuple[int, int]]]
 
@@ -152,6 +153,57 @@ class TestLimits:
         spark = reader()
         spark.latestOffset({"version": 1, "offsets": {"orders": {"0": 100}}}, Limit())
         assert spark.reportLatestOffset()["lag"] == {"orders": 0}
+
+
+class TestTheMinimum:
+    """The first poll admits what there is; here it finds nothing."""
+
+    def test_a_batch_waits_for_enough_messages_of_all_logs(self, log: Spans) -> None:
+        log["mails"] = {0: (0, 0)}
+        spark = reader("orders,mails", startingOffsets="latest", minMessagesPerTrigger=10)
+        start = spark.latestOffset(spark.initialOffset(), Limit())
+        grow(log, 106)
+        assert eventually(lambda: self.lag(spark, start) == 6)
+        grow(log, 4, "mails")
+        end = eventually(lambda: end if (end := spark.latestOffset(start, Limit())) != start else None)
+        assert ranges(spark.partitions(start, end)) == [("orders", 0, 100, 106), ("mails", 0, 0, 4)]
+        assert "held" not in spark.reportLatestOffset()
+
+    @staticmethod
+    def lag(spark: LogStreamReader, start: Any) -> int:
+        assert spark.latestOffset(start, Limit()) == start
+        latest = spark.reportLatestOffset()
+        return int(latest["total"]) if latest.get("held", {}).get("minimum") == 10 else 0
+
+    def test_a_batch_waits_no_longer_than_the_delay(self, log: Spans) -> None:
+        spark = reader(startingOffsets="latest", minMessagesPerTrigger=10, maxTriggerDelay="300ms")
+        start = spark.latestOffset(spark.initialOffset(), Limit())
+        grow(log, 103)
+        end = eventually(lambda: end if (end := spark.latestOffset(start, Limit())) != start else None)
+        assert end["offsets"] == {"orders": {"0": 103}}
+
+    def test_available_now_and_once_leave_nothing_for_it(self, log: Spans) -> None:
+        limits = {"minMessagesPerTrigger": 60, "maxMessagesPerTrigger": 60}
+        spark = reader(**limits)
+        spark.prepareForTriggerAvailableNow()
+        first = spark.latestOffset(spark.initialOffset(), Limit())
+        last = spark.latestOffset(first, Limit())
+        assert [each["offsets"]["orders"]["0"] for each in (first, last)] == [60, 100]
+        spark = reader(**limits)
+        spark.latestOffset(last, Limit())
+        grow(log, 101)
+        assert eventually(
+            lambda: spark.latestOffset(last, ReadAllAvailable())["offsets"] == {"orders": {"0": 101}}
+        )
+
+    def test_spark_4_1_waits_too(self, log: Spans) -> None:
+        spark = reader(minMessagesPerTrigger=10)
+        end = spark.latestOffset()
+        spark.partitions(spark.initialOffset(), end)
+        grow(log, 104)
+        assert spark.latestOffset() == end
+        grow(log, 110)
+        assert eventually(lambda: spark.latestOffset()["offsets"] == {"orders": {"0": 110}})
 
 
 class TestWhatChanges:

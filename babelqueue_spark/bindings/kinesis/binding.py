@@ -44,6 +44,7 @@ class KinesisBinding(LogBinding):
     name = "kinesis"
     title = "Kinesis"
     counts_messages = False
+    closed_offset = CLOSED
     capabilities = Capabilities(publish_batch=10_000, max_delay=0, browse="exact", ordered=True, keys=True)
 
     def __init__(self, config: BindingConfig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from babelqueue_spark.bindings import LogBinding, binding_class
 from babelqueue_spark.connector.option_table import Offsets
 from babelqueue_spark.connector.options import Options
 from babelqueue_spark.connector.rows.reading import read_rows
+from babelqueue_spark.connector.source.admission import Admission
 from babelqueue_spark.connector.source.offsets import PartitionOffsets
 from babelqueue_spark.connector.source.pace import Pace
 from babelqueue_spark.connector.source.plan import WORTH_A_TASK
@@ -87,6 +89,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._driver: LogBinding | None = None
         self._pace = Pace()
+        self._admission = Admission(options)
+        self._tally: _Tally | None = None
         self._initial: PartitionOffsets | None = None
         self._known: PartitionOffsets | None = None
         self._last: dict[str, Any] | None = None
@@ -102,8 +106,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         return {**_to_spark(self._start()), "initial": True}
 
-    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
+    def latestOffset(self, start: Any = None, limit: Any = None) -> Any:
         """Say up to where a batch reads: at most `maxMessagesPerTrigger` messages after `start`.
+
+        That is `start` itself while the batch has to wait for more messages.
 
         Spark 4.2 passes `start` and `limit`, 4.1 neither: there the first batch has no bound.
         """
@@ -113,17 +119,35 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if known is None and not self._binding.counts_messages:
             known = self._start()
         unlimited = is_unlimited(limit)
-        self._ends = self._log.ends(
-            self._binding, known, sys.maxsize if unlimited else self._options.max_messages_per_trigger
-        )
+        waits = self._target is None and not unlimited
+        self._ends = self._find_ends(known, unlimited=unlimited, count=waits)
+        if known is not None:
+            known = self._log.still_valid(self._binding, known, self._ends)
+        if waits and not self._admission.admits(self._waiting(known)):
+            self._pace.polled(idle=True)
+            self._last = start or self._last
+            return self._last
         end = self._ends if known is None else self._end_after(known, unlimited=unlimited)
         first_batch = start is None or start.get("initial")
         begun = {"from": self._start().to_json()} if first_batch else {}
         self._last = {**_to_spark(end), **begun}
         return self._last
 
+    def _find_ends(self, known: PartitionOffsets | None, *, unlimited: bool, count: bool) -> PartitionOffsets:
+        minimum, most = self._admission.minimum, self._options.max_messages_per_trigger
+        if count and minimum and known is not None and not self._binding.counts_messages:
+            if self._tally is None or not self._tally.counts_from(known):
+                self._tally = _Tally(self._log, known, minimum)
+            return self._tally.advance(self._binding, most)
+        return self._log.ends(self._binding, known, sys.maxsize if unlimited else most)
+
+    def _waiting(self, known: PartitionOffsets | None) -> float:
+        """Return how many messages lie between what was read and the ends."""
+        if self._tally is not None:
+            return self._tally.count
+        return 0 if known is None else known.size_to(self._ends)
+
     def _end_after(self, known: PartitionOffsets, *, unlimited: bool) -> PartitionOffsets:
-        known = self._log.still_valid(self._binding, known, self._ends)
         end = self._ends if self._target is None else self._ends.capped_at(self._target)
         if not unlimited and self._binding.counts_messages:
             end = end.limited(known, self._options.max_messages_per_trigger)
@@ -138,11 +162,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Report the ends of the logs at the last poll, and the lag behind them where offsets tell."""
+        held = self._admission.report()
         if not self._binding.counts_messages:
-            return _to_spark(self._ends)
+            return {**_to_spark(self._ends), **held}
         reached = _from_spark(self._last) if self._last is not None else PartitionOffsets({})
         lag = reached.sizes_to(self._ends)
-        return {**_to_spark(self._ends), "lag": lag, "total": sum(lag.values())}
+        return {**_to_spark(self._ends), "lag": lag, "total": sum(lag.values()), **held}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begin = {"offsets": end.get("from", end["offsets"])} if start.get("initial") else start
@@ -274,6 +299,18 @@ class _Log:
             read = ((origin, batch) for batch in self._batches(binding, partition))
             yield from read_rows(read, "read", place, binding, self._schema, self._options)
 
+    def count(
+        self, binding: LogBinding, start: PartitionOffsets, end: PartitionOffsets, enough: float
+    ) -> int:
+        """Count the messages between two offsets by reading them, until there are `enough`."""
+        found = 0
+        for part in self.ranges(binding, start, end):
+            for batch in self._batches(binding, part):
+                found += int(batch.num_rows)
+                if found >= enough:
+                    return found
+        return found
+
     def _batches(self, binding: LogBinding, part: OffsetRange) -> Iterator[pa.RecordBatch]:
         try:
             yield from self._from_what_is_left(binding, part)
@@ -314,6 +351,42 @@ class _Log:
         if self._options.fail_on_data_loss:
             raise DataLossError(f"{message}. Set failOnDataLoss to false to continue with what is left")
         logger.warning("%s; going on, because failOnDataLoss is false", message)
+
+
+class _Tally:
+    """Counts what waits in logs whose offsets do not count messages, and reads each of them once for that.
+
+    Attributes:
+        count: messages from `start` on, or the minimum; endless where a partition has come to its end, as
+            others wait for it.
+    """
+
+    def __init__(self, log: _Log, start: PartitionOffsets, minimum: int) -> None:
+        self.count = 0.0
+        self._log = log
+        self._minimum = minimum
+        self._start = self._end = start
+
+    def counts_from(self, start: PartitionOffsets) -> bool:
+        return start == self._start
+
+    def advance(self, binding: LogBinding, most: int) -> PartitionOffsets:
+        """Count what has come since; return where a batch ends that has all of it, or `most` messages."""
+        if self.count < self._minimum:
+            end = self._log.ends(binding, self._end, most - int(self.count))
+            if self._has_closed(end, binding.closed_offset):
+                self.count = math.inf
+            else:
+                self.count += self._log.count(binding, self._end, end, self._minimum - self.count)
+            self._end = end
+        return self._end
+
+    def _has_closed(self, end: PartitionOffsets, closed: int | None) -> bool:
+        return any(
+            offset == closed != self._start.partitions(queue).get(number)
+            for queue, partitions in end.queues.items()
+            for number, offset in partitions.items()
+        )
 
 
 def _check(options: Options) -> None:

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from babelqueue_spark.bindings import Binding
 from babelqueue_spark.connector.options import Options
 from babelqueue_spark.connector.rows.reading import read_rows
+from babelqueue_spark.connector.source.admission import Admission
 from babelqueue_spark.connector.source.claiming import deliveries_of
 from babelqueue_spark.connector.source.pace import Pace
 from babelqueue_spark.connector.source.plan import (
@@ -127,6 +128,7 @@ class _Planner:
         self._first_plan = True
         self._drain = _Drain(self._journal)
         self._pace = Pace()
+        self._admission = Admission(options)
 
     def close(self) -> None:
         self._binding.close()
@@ -200,6 +202,7 @@ class _Planner:
             "backlog": self.backlog,
             "total": sum(self.backlog.values()),
             "tally": asdict(self._journal.tally),
+            **self._admission.report(),
         }
 
     # -- ownership, and what is proved ---------------------------------------------------------------
@@ -258,8 +261,11 @@ class _Planner:
                 logger.warning("queue '%s' is empty: did you mean %s?", queue, ", ".join(near))
 
     def _plan_next(self, batch: int, *, unlimited: bool) -> dict[str, Any] | None:
-        """Plan what the queues have now; None if they are empty."""
+        """Plan what the queues have now; None if they are empty, or a batch has to wait for more."""
         self._poll()
+        limited = not (unlimited or self._drain.active)
+        if limited and not self._admission.admits(sum(self.backlog.values())):
+            return None
         unlimited = unlimited and not self._drain.active
         budget = budget_of(self._options, first=self._first_plan, unlimited=unlimited)
         reads = plan_reads(self._drain.capped(self.backlog), self._options, budget, batch)
