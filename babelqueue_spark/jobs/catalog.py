@@ -32,7 +32,6 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from babelqueue_spark.envelope import decode
 from babelqueue_spark.envelope.jsontext import without_surrogate_escapes
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.jobs.arguments import Arguments, JobError, count
@@ -122,7 +121,7 @@ def shapes_of(rows: Rows) -> tuple[dict[str, Shape], dict[str, list[str]], Count
     refused: Counter[str] = Counter()
     for queue, urn, data, error in rows:
         if error is not None or urn is None or data is None:
-            refused[str(error)] += 1
+            refused[error or "no job: set option jobFrom"] += 1
         else:
             shapes.setdefault(urn, Shape()).add(msgspec.json.decode(without_surrogate_escapes(data)))
             queues.setdefault(urn, {})[queue] = None
@@ -317,8 +316,8 @@ def _rows(given: argparse.Namespace) -> Rows:
     with options.binding() as binding:
         for queue in options.queue:
             for batch in browse(binding, queue, given.limit):
-                envelopes = decode(batch.column("body"), allow_list_data=options.allow_empty_list_data)
-                columns = (envelopes.column(name).to_pylist() for name in ("job", "data", "error"))
+                read = options.form.decode(batch, allow_list_data=options.allow_empty_list_data)
+                columns = (read.column(name).to_pylist() for name in ("job", "data", "error"))
                 yield from zip(repeat(queue), *columns, strict=False)
 
 

@@ -48,6 +48,19 @@ def test_a_registry_is_proposed_and_what_is_there_matches_it(
     assert backlog(sqlite, queue) == 23
 
 
+def test_a_registry_of_plain_json(sqlite: str, queue: str, tmp_path: Path, run: Run) -> None:
+    publish(sqlite, queue, [b'{"event":"paid","order":1}', b"[1]", b'{"event":"paid"}', b"no json"])
+    at = ("--url", sqlite, "--queue", queue, "--option", "envelope=none", "--option", "jobFrom=field:event")
+    done = run("catalog", "infer", *at, "--output", str(tmp_path / "r"))
+    assert done.code == 0
+    for words in ("no job: set option jobFrom", "invalid_data"):
+        assert words in done.out
+    schema = Catalog(tmp_path / "r").schema("paid")
+    assert schema is not None
+    assert schema["required"] == ["event"]
+    assert run("catalog", "check", *at, "--registry", str(tmp_path / "r")).code == 1
+
+
 def test_a_message_that_is_nested_deep(sqlite: str, queue: str, tmp_path: Path, run: Run) -> None:
     objects, arrays = '{"a":' * 490 + "1" + "}" * 490, "[" * 490 + "]" * 490
     bodies = [order(queue, of=json.loads(deep)) for deep in (objects, arrays)]
