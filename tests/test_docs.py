@@ -47,6 +47,7 @@ NOT_HERE = {
     "needs a Databricks workspace",
     "needs a scheduler",  # `test_orchestrators.py` has it
     "needs a bucket",
+    "needs a pipeline",  # `jobs/test_pipeline.py` has it
     "needs a namespace, in the environment variable SERVICE_BUS",
 }
 CLASSIC = """
