@@ -6,12 +6,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BinaryType, DataType, StringType
 
 from babelqueue_spark.catalog.tables import Batches
 from babelqueue_spark.catalog.targets import Files, Tables
+from babelqueue_spark.catalog.variants import payload_type
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.functions import udf
 from babelqueue_spark.schemas.masking import MASK, Mask
@@ -32,9 +32,15 @@ class Catalog(Registry):
         OptionError: a file is missing, or is no registry or schema.
     """
 
-    def data_type(self, urn: str) -> DataType:
-        """Return the type of a URN's payload, for `bq.decode` or `from_json`; `KeyError` without a schema."""
-        return from_arrow_type(self.arrow_type(urn))
+    def data_type(self, urn: str, *, variant: bool = False) -> DataType:
+        """Return the type of a URN's payload, for `bq.decode` or `from_json`.
+
+        What has no fixed type is JSON text, or VARIANT, which `from_json` takes.
+
+        Raises:
+            KeyError: there is no schema.
+        """
+        return payload_type(self, urn, variant)
 
     def mask(self, messages: DataFrame) -> DataFrame:
         """Return messages as they may be shown in a notebook: `***` stands for what is sensitive.
@@ -57,6 +63,7 @@ class Catalog(Registry):
         *,
         format: str = "parquet",
         checkpoint: str | None = None,
+        variant: bool = False,
         **trigger: Any,
     ) -> StreamingQuery:
         """Start a query that writes each URN into a table of its own, with typed `data`.
@@ -70,6 +77,8 @@ class Catalog(Registry):
                 for each URN; or a namespace, `[catalog.]schema`, that gets tables.
             format: of the files or tables.
             checkpoint: of the query; for a folder by default `_checkpoint` in it.
+            variant: write VARIANT for what has no fixed type, instead of JSON text. Parquet and Delta Lake
+                have it.
             trigger: as `DataStreamWriter.trigger` takes it, such as `availableNow=True`.
 
         Raises:
@@ -84,7 +93,8 @@ class Catalog(Registry):
         if checkpoint is None and not is_folder:
             raise OptionError("tables in a namespace need checkpoint=, the checkpointLocation of the query")
         folder = target.rstrip("/")
-        batches = Batches(self, messages, Files(folder, format) if is_folder else Tables(target, format))
+        place = Files(folder, format) if is_folder else Tables(target, format)
+        batches = Batches(self, messages, place, variant)
 
         def write(batch: DataFrame, number: int) -> None:
             batches.write(batch, number)

@@ -5,13 +5,13 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
 from babelqueue_spark.catalog.targets import Files, Tables, columns_of
+from babelqueue_spark.catalog.variants import VARIANT_FORMATS, payload_column, payload_type
 from babelqueue_spark.connector.rows.reading import SCHEMA
 from babelqueue_spark.errors import CatalogError, OptionError
-from babelqueue_spark.functions import typed_data, violation
+from babelqueue_spark.functions import violation
 from babelqueue_spark.schemas.registry import Registry
 
 OTHERS = "others"
@@ -25,17 +25,28 @@ class Batches:
         catalog: judges the payloads.
         messages: a stream with the columns of a read, `data` as text.
         target: where the tables are.
+        variant: write VARIANT for what has no fixed type, instead of JSON text.
 
     Raises:
         CatalogError: a table cannot take what its schema says now.
-        OptionError: columns are missing.
+        OptionError: columns are missing, or the format has no VARIANT.
     """
 
-    def __init__(self, catalog: Registry, messages: DataFrame, target: Files | Tables) -> None:
+    def __init__(
+        self, catalog: Registry, messages: DataFrame, target: Files | Tables, variant: bool = False
+    ) -> None:
         _check_columns(messages)
-        types = {urn: from_arrow_type(catalog.arrow_type(urn)) for urn in catalog.urns}
+        if variant and target.format.lower() not in VARIANT_FORMATS:
+            raise OptionError(
+                f"VARIANT is written to {' and '.join(VARIANT_FORMATS)}, not to {target.format}: take one of "
+                "these, or leave it out"
+            )
+        types = {urn: payload_type(catalog, urn, variant) for urn in catalog.urns}
         self._catalog = catalog
         self._types = _prepared(messages, types, target)
+        others = _others(_with_violation(messages), variant).schema
+        prepared = target.prepare(messages.sparkSession, OTHERS, others)
+        self._variant = "data" in prepared.names
         self._target = target
         self._may_repeat = True
 
@@ -55,20 +66,20 @@ class Batches:
                     self._write(judged.where(F.col("table_of") == urn), urn, part)
             if None in found or self._may_repeat:
                 rest = judged.where(F.col("table_of").isNull())
-                self._target.write(_others(rest), OTHERS, part)
+                self._target.write(_others(rest, self._variant), OTHERS, part)
         finally:
             judged.unpersist()
         self._may_repeat = False
         return {urn or OTHERS: messages for urn, messages in found.items()}
 
     def _write(self, messages: DataFrame, urn: str, part: str) -> None:
-        data = typed_data("data", self._types[urn])
+        data = payload_column("data", self._types[urn]).alias("data")
         columns = columns_of(messages, data, F.col("data").alias("data_json"))
         self._target.write(columns, self._target.name(urn), part)
 
 
 def _prepared(messages: DataFrame, types: Mapping[str, Any], target: Files | Tables) -> dict[str, Any]:
-    """Make or widen the tables; returns the types of `data` in them."""
+    """Make or widen the tables of URNs; returns the types of `data` in them."""
     names = [OTHERS, *map(target.name, types)]
     if len(set(names)) < len(names):
         raise CatalogError(f"a URN of the catalog has the table '{OTHERS}', which is for what fits no schema")
@@ -79,7 +90,6 @@ def _prepared(messages: DataFrame, types: Mapping[str, Any], target: Files | Tab
     for urn, kind in types.items():
         columns = StructType([*head, StructField("data", kind), text])
         found[urn] = target.prepare(spark, target.name(urn), columns)["data"].dataType
-    target.prepare(spark, OTHERS, _others(_with_violation(messages)).schema)
     return found
 
 
@@ -98,10 +108,10 @@ def _with_violation(messages: DataFrame) -> DataFrame:
     return messages.withColumn("violation", F.lit(None).cast("string"))
 
 
-def _others(messages: DataFrame) -> DataFrame:
-    return columns_of(
-        messages, F.col("error"), F.col("violation"), F.col("data").alias("data_json"), F.col("body")
-    )
+def _others(messages: DataFrame, variant: bool) -> DataFrame:
+    parsed = [F.try_parse_json("data").alias("data")] if variant else []
+    text = F.col("data").alias("data_json")
+    return columns_of(messages, F.col("error"), F.col("violation"), text, F.col("body"), *parsed)
 
 
 def _check_columns(messages: DataFrame) -> None:

@@ -27,6 +27,8 @@ import pyarrow as pa
 from babelqueue_spark.envelope.jsontext import without_surrogate_escapes
 from babelqueue_spark.envelope.scan import is_value, raws_of
 
+JSON_VALUE = pa.large_string()
+"""The type of JSON text that keeps the quotes of a string, to be parsed by others."""
 Raws = Sequence[bytes | None]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -62,7 +64,8 @@ def typed(texts: pa.StringArray, wanted: pa.DataType) -> pa.Array:
 
     Numbers are taken from their text; timestamps from epoch milliseconds or RFC 3339 (UTC when no
     offset is given); decimals from numbers or numeric strings, rounded half up to the scale; binary
-    from base64; a string column takes any value, as JSON text when it is not a string.
+    from base64; a string column takes any value, as JSON text when it is not a string; `JSON_VALUE` takes
+    the JSON text of any.
     """
     raws = [
         raw if raw is None or b"\\u" not in raw else without_surrogate_escapes(raw.decode()).encode()
@@ -241,6 +244,8 @@ def _offsets(groups: Sequence[Any]) -> pa.Int32Array:
 def _leaf(wanted: pa.DataType) -> Callable[[bytes], Any]:
     if pa.types.is_string(wanted):
         return _string
+    if wanted == JSON_VALUE:
+        return bytes.decode
     if pa.types.is_boolean(wanted):
         return {b"true": True, b"false": False}.get
     if pa.types.is_integer(wanted):

@@ -18,6 +18,9 @@ data_json.
 invalid messages go to a folder or table `others` instead of the dead-letter queue. A schema that changed
 widens its table, or ends the job.
 
+With `--variant`, `data` that has no fixed type is VARIANT instead of JSON text: of URNs without a schema, of
+`others`, and where a schema has `oneOf` and the like. Parquet and Delta Lake have it.
+
 `--metrics` tells Prometheus of its batches, its queues and their dead letters.
 """
 
@@ -32,6 +35,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from babelqueue_spark.catalog import Catalog
 from babelqueue_spark.catalog.tables import Batches
 from babelqueue_spark.catalog.targets import Files, Tables, columns_of
+from babelqueue_spark.catalog.variants import VARIANT_FORMATS
 from babelqueue_spark.connector.options import read_options, write_options
 from babelqueue_spark.jobs.arguments import Arguments, pair, place
 from babelqueue_spark.jobs.command import bar, job, new_console, observed, session, show, waiting
@@ -60,6 +64,7 @@ class Drain:
     def __init__(self, given: argparse.Namespace) -> None:
         output = (given.output or "").rstrip("/")
         self._url, self._queue, self._catalog = given.url, given.queue, given.catalog
+        self._variant = given.variant
         self._target = (
             Tables(given.namespace, given.format) if given.namespace else Files(output, given.format)
         )
@@ -97,7 +102,7 @@ class Drain:
 
     def _run_once(self, spark: SparkSession, summary: Summary, progress: Callable[[int], object]) -> None:
         frame = spark.readStream.format("babelqueue").options(**self._reading()).load()
-        typed = Batches(Catalog(self._catalog), frame, self._target) if self._catalog else None
+        typed = Batches(Catalog(self._catalog), frame, self._target, self._variant) if self._catalog else None
 
         def each(batch: DataFrame, number: int) -> None:
             batch.persist()
@@ -126,7 +131,8 @@ class Drain:
             messages = batch.where(F.col("error").isNull() & (F.col("job") == urn))
             name = self._target.name(urn)
             schema = self._schemas.get(urn)
-            data = F.from_json("data", schema) if schema else F.col("data")
+            untyped = F.try_parse_json("data") if self._variant else F.col("data")
+            data = F.from_json("data", schema) if schema else untyped
             columns = columns_of(messages, data.alias("data"), F.col("data").alias("data_json"))
             self._target.write(columns, name, part)
         if any(row.error is not None for row in counts):
@@ -167,6 +173,9 @@ def _add_options(parser: Arguments) -> None:
     parser.add_argument(
         "--catalog", metavar="PATH", type=place, help="registry.json, its folder or URL, instead of --schema"
     )
+    parser.add_argument(
+        "--variant", action="store_true", help="VARIANT for data that has no fixed type, instead of JSON text"
+    )
     parser.add_metrics()
     parser.add_argument("--dead-letter-style", choices=["babelqueue", "initphp"], default="babelqueue")
     parser.add_argument("--dead-letter-queue", help="instead of the name that the style gives")
@@ -177,6 +186,10 @@ def _add_options(parser: Arguments) -> None:
     parser.refuse(
         "--format {format} needs --namespace: a catalog's schema, instead of --output",
         lambda given: given.output and given.format.lower() in ("delta", "iceberg"),
+    )
+    parser.refuse(
+        "--variant is not for --format {format}: take " + " or ".join(VARIANT_FORMATS),
+        lambda given: given.variant and given.format.lower() not in VARIANT_FORMATS,
     )
     parser.refuse(
         "--catalog has the schemas, and sends no dead letters: leave the other options out",

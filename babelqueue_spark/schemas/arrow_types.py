@@ -16,29 +16,31 @@ _PLAIN = {"boolean": pa.bool_(), "integer": pa.int64(), "null": JSON_TEXT}
 _NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 
-def arrow_type(documents: Documents, urn: str) -> pa.DataType:
-    """Return the type of the payload of a URN: a struct or a map, or text where its schema describes neither.
+def arrow_type(documents: Documents, urn: str, untyped: pa.DataType = JSON_TEXT) -> pa.DataType:
+    """Return the type of the payload of a URN: a struct or a map, or `untyped` if it may be anything else.
+
+    What has no fixed type within it is `untyped` too.
 
     Raises:
         KeyError: there is no schema for the URN.
         OptionError: a `$ref` refers to nothing.
     """
     name = documents.names[urn]
-    found = _Types(documents).of(documents.contents[name], name)
-    return found if pa.types.is_struct(found) or pa.types.is_map(found) else JSON_TEXT
+    found = _Types(documents, untyped).of(documents.contents[name], name)
+    return found if pa.types.is_struct(found) or pa.types.is_map(found) else untyped
 
 
 class _Types:
     """Walks through a schema; `_open` are the references that it is within."""
 
-    def __init__(self, documents: Documents) -> None:
-        self._documents = documents
+    def __init__(self, documents: Documents, untyped: pa.DataType) -> None:
+        self._documents, self._untyped = documents, untyped
         self._open: list[tuple[str, str]] = []
 
     def of(self, schema: Any, base: str) -> pa.DataType:
         """Return the type of a schema in the document `base`."""
         if not isinstance(schema, Mapping):
-            return JSON_TEXT
+            return self._untyped
         if isinstance(schema.get("$ref"), str):
             return self._referred(schema["$ref"], base)
         for keyword in ("oneOf", "anyOf"):
@@ -56,13 +58,13 @@ class _Types:
             case ["integer", "number"]:
                 return pa.float64()
             case [kind]:
-                return _PLAIN.get(kind, JSON_TEXT)
-        return JSON_TEXT
+                return _PLAIN.get(kind, self._untyped)
+        return self._untyped
 
     def _referred(self, reference: str, base: str) -> pa.DataType:
         found = self._documents.resolve(reference, base)
         if found is None or (reference, base) in self._open:
-            return JSON_TEXT
+            return self._untyped
         self._open.append((reference, base))
         try:
             return self.of(*found)
@@ -70,20 +72,20 @@ class _Types:
             self._open.pop()
 
     def _one_of(self, schemas: Sequence[Any], base: str) -> pa.DataType:
-        """Return the type that all have, besides the one for null; text where they differ."""
+        """Return the type that all have, besides the one for null; `untyped` where they differ."""
         others = [each for each in schemas if not (isinstance(each, Mapping) and _kinds(each) == ["null"])]
         found = {self.of(each, base) for each in others}
         if found == {pa.int64(), pa.float64()}:
             return pa.float64()
-        return found.pop() if len(found) == 1 else JSON_TEXT
+        return found.pop() if len(found) == 1 else self._untyped
 
     def _object(self, schema: Mapping[str, Any], base: str) -> pa.DataType:
         properties, others = schema.get("properties"), schema.get("additionalProperties")
         if isinstance(properties, Mapping) and properties:
             if len({name.lower() for name in properties}) < len(properties):
-                return JSON_TEXT  # Spark's columns do not differ by case alone
+                return self._untyped  # Spark's columns do not differ by case alone
             return pa.struct([pa.field(name, self.of(each, base)) for name, each in properties.items()])
-        return pa.map_(pa.string(), self.of(others, base)) if isinstance(others, Mapping) else JSON_TEXT
+        return pa.map_(pa.string(), self.of(others, base)) if isinstance(others, Mapping) else self._untyped
 
 
 def _kinds(schema: Mapping[str, Any]) -> list[str]:

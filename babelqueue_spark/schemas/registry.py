@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.envelope.scan import raws_of
-from babelqueue_spark.schemas.arrow_types import arrow_type
+from babelqueue_spark.schemas.arrow_types import JSON_TEXT, arrow_type
 from babelqueue_spark.schemas.documents import of_schemas, read_documents
 from babelqueue_spark.schemas.embedding import embedded
 from babelqueue_spark.schemas.sensitive import SensitiveFields
@@ -60,9 +60,13 @@ class Registry:
         """
         return embedded(self._documents, (self._documents.names[urn], ()), prefix)
 
-    def arrow_type(self, urn: str) -> pa.DataType:
-        """Return the Arrow type of a URN's payload; `KeyError` where there is no schema."""
-        return arrow_type(self._documents, urn)
+    def arrow_type(self, urn: str, untyped: pa.DataType = JSON_TEXT) -> pa.DataType:
+        """Return the Arrow type of a URN's payload, `untyped` where the schema fixes none.
+
+        Raises:
+            KeyError: there is no schema.
+        """
+        return arrow_type(self._documents, urn, untyped)
 
     def sensitive_fields(self) -> dict[str, SensitiveFields]:
         """Return the sensitive fields of each URN that has some.

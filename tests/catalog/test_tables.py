@@ -224,3 +224,57 @@ def test_what_is_new_is_added_wherever_it_is(spark: Any) -> None:
 def test_another_type_is_refused(spark: Any, new: str) -> None:
     with pytest.raises(CatalogError, match=r"\[BABELQUEUE_CATALOG_FAILED\] t has a as bigint"):
         widened(columns("a BIGINT"), columns(new), "t")
+
+
+@pytest.mark.spark
+def test_what_has_no_fixed_type_is_variant(spark: Any, url: str, queue: str, tmp_path: Path) -> None:
+    anything = {"of": {"oneOf": [{"type": "string"}, {"type": "object"}]}, "note": {"type": "string"}}
+    parts = {
+        "rows": {"type": "array", "items": {"type": "object", "properties": {"x": {}}}},
+        "by": {"type": "object", "additionalProperties": {}},
+    }
+    schema = {**ORDER, "properties": {**ORDER["properties"], **anything, **parts}}
+    given = [
+        {"order_id": 1, "of": "12", "note": "12", "rows": [{"x": [1, "a"]}, {}], "by": {"k": {"l": None}}},
+        {"order_id": 2, "of": {"a": 0.1}},
+        {"order_id": 3, "of": None},
+        {"order_id": "misfit", "of": 4},
+    ]
+    publish(url, queue, [envelope(1, queue, data=data) for data in given])
+    publish(url, queue, [envelope(1, queue, job=MAILS, data={"to": ["a"]}), b"bad"])
+    repeated = envelope(5, queue).replace(b'{"order_id":5}', b'{"order_id":5,"of":{"a":1,"a":2}}')
+    publish(url, queue, [repeated])
+    lake = tmp_path / "lake"
+    written(spark, url, queue, tmp_path, {ORDERS: schema}, str(lake), variant=True)
+    orders = spark.read.parquet(folder(lake, ORDERS))
+    assert (
+        orders.schema["data"]
+        .dataType.simpleString()
+        .startswith("struct<order_id:bigint,amount:decimal(38,2),of:variant,note:string")
+    )
+    found = orders.selectExpr(
+        "data.order_id", "data.note", "to_json(data.of)", "to_json(data.rows)", "to_json(data.by)"
+    )
+    rows = {row[0]: tuple(row[1:]) for row in found.collect()}
+    assert rows == {
+        1: ("12", '"12"', '[{"x":[1,"a"]},{}]', '{"k":{"l":null}}'),
+        2: (None, '{"a":0.1}', None, None),
+        3: (None, None, None, None),
+        5: (None, None, None, None),
+    }
+    assert [row.data_json for row in orders.where("data.order_id = 5").collect()] == [
+        '{"order_id":5,"of":{"a":1,"a":2}}'
+    ]
+    others = spark.read.parquet(str(lake / "others"))
+    assert {(row[0], row[1]) for row in others.selectExpr("job", "to_json(data)").collect()} == {
+        (MAILS, '{"to":["a"]}'),
+        (ORDERS, '{"of":4,"order_id":"misfit"}'),
+        (None, None),
+    }
+
+
+@pytest.mark.spark
+def test_a_format_without_variant_is_refused(spark: Any, url: str, queue: str, tmp_path: Path) -> None:
+    messages = stream(spark, url, queue, tmp_path)
+    with pytest.raises(OptionError, match="VARIANT is written to parquet and delta, not to orc"):
+        Catalog({MAILS: MAIL}).tables(messages, str(tmp_path / "lake"), format="orc", variant=True)

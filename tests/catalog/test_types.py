@@ -87,6 +87,25 @@ def test_a_payload_without_properties(schema: Any, kind: str) -> None:
     assert Catalog({URN: schema}).data_type(URN).simpleString() == kind
 
 
+def test_what_has_no_fixed_type_may_be_variant() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "any": {},
+            "name": {"type": "string"},
+            "of": {"oneOf": [{"type": "string"}, {"type": "object"}]},
+            "list": {"type": "array"},
+            "rows": {"type": "array", "items": {"type": "object", "properties": {"n": True}}},
+            "by": {"type": "object", "additionalProperties": {"type": ["integer", "string"]}},
+        },
+    }
+    catalog = Catalog({URN: schema, "urn:any": {}})
+    assert catalog.data_type(URN, variant=True).simpleString() == (
+        "struct<any:variant,name:string,of:variant,list:variant,rows:array<struct<n:variant>>,by:map<string,variant>>"
+    )
+    assert catalog.data_type("urn:any", variant=True).simpleString() == "variant"
+
+
 def test_payloads_are_read_into_the_type() -> None:
     schema = {
         "type": "object",

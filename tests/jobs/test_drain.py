@@ -94,6 +94,19 @@ def test_types_of_a_catalog(spark: Any, sqlite: str, queue: str, tmp_path: Path,
     assert backlog(sqlite, queue) == 1
 
 
+def test_data_without_a_type_is_variant(
+    spark: Any, sqlite: str, queue: str, tmp_path: Path, run: Run
+) -> None:
+    arguments = ["drain", "--url", sqlite, "--queue", queue, "--output", str(tmp_path / "lake"), "--variant"]
+    publish(sqlite, queue, [envelope(1, queue), envelope(1, queue, job=MAILS, data={"to": ["a@b"]})])
+    done = run(*arguments, "--schema", f"{ORDERS}=order_id BIGINT")
+    assert (done.code, done.err) == (0, "")
+    mails = spark.read.parquet(str(tmp_path / "lake/urn_babel_mails_sent"))
+    assert mails.selectExpr("variant_get(data, '$.to[0]', 'string')").head()[0] == "a@b"
+    assert mails.head().data_json == '{"to":["a@b"]}'
+    assert run(*arguments, "--format", "orc").code == 2
+
+
 def test_a_catalog_stands_for_schemas_and_dead_letters(tmp_path: Path, run: Run) -> None:
     arguments = ["drain", "--url", "sqlite:////q.db", "--queue", "q", "--output", str(tmp_path)]
     for other in (["--schema", "urn:a=b BIGINT"], ["--dead-letter-queue", "d"]):

@@ -16,6 +16,27 @@ from tests.streams import envelope, publish
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.nightly
+def test_data_without_a_type_is_variant_in_delta(
+    spark: Any, queue: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = url_of("sqlite", request, tmp_path)
+    spark.sql("CREATE DATABASE IF NOT EXISTS variants")
+    anything = {**ORDER, "properties": {**ORDER["properties"], "of": {"oneOf": [{"type": "string"}, {}]}}}
+    arguments = ["drain", "--url", url, "--queue", queue, "--namespace", "variants", "--format", "delta"]
+    arguments += ["--state", str(tmp_path / "state"), "--option", "journalRetention=1h", "--variant"]
+    arguments += ["--catalog", str(registry(tmp_path / "registry", {ORDERS: anything}))]
+    publish(url, queue, [envelope(1, data={"order_id": 1, "of": [7]}), envelope(2, job="urn:other")])
+    assert main(arguments) == 0
+    forget_last_commit(tmp_path / "state/checkpoint")
+    assert main(arguments) == 0
+    orders = spark.table("variants.urn_babel_orders_created")
+    assert orders.selectExpr("variant_get(data.of, '$[0]', 'int')").collect() == [(7,)]
+    others = spark.table("variants.others")
+    assert others.selectExpr("variant_get(data, '$.order_id', 'int')").collect() == [(2,)]
+    spark.sql("DROP DATABASE variants CASCADE")
+
+
 @pytest.mark.parametrize("typed", [False, True])
 @pytest.mark.parametrize(("format", "catalog"), [("delta", "spark_catalog"), ("iceberg", "lake")])
 def test_a_repeated_batch_is_in_its_table_once(
