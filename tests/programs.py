@@ -33,7 +33,7 @@ def run_command(command: Sequence[str], folder: Path | None, **environment: str)
         timeout=400,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 
 

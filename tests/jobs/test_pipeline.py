@@ -84,6 +84,7 @@ def rows(folder: Path, table: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_pipeline_reads_queues_and_a_full_refresh_brings_nothing_back(
