@@ -20,7 +20,18 @@ from bench.record import keep, recorded
 from bench.table import show
 
 MODULES = [
-    *("codec", "catalog", "tables", "from_json", "redis", "memory", "worker", "metrics", "trigger"),
+    *(
+        "codec",
+        "catalog",
+        "tables",
+        "from_json",
+        "variant",
+        "redis",
+        "memory",
+        "worker",
+        "metrics",
+        "trigger",
+    ),
     "schedule",
     *(broker for broker in BINDINGS if broker != "redis"),
 ]
