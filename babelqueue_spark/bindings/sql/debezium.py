@@ -248,8 +248,10 @@ class DebeziumBinding(Database):
 
     def _free(self, connection: sa.Connection, queue: str) -> tuple[sa.ColumnElement[bool], ...]:
         events, claims = self._seen(connection), self._tables.claims
-        held = sa.exists().where(claims.c.id == events.id, claims.c.until > self._now(connection))
-        return (*self._client.dialect.named(events.table.c.aggregatetype, queue), ~held)
+        # Not an anti-join: databases without statistics read all rows for it.
+        until = sa.select(claims.c.until).where(claims.c.id == events.id).scalar_subquery()
+        is_free = sa.func.coalesce(until, 0) <= self._now(connection)
+        return (*self._client.dialect.named(events.table.c.aggregatetype, queue), is_free)
 
     def _fitting(
         self,
