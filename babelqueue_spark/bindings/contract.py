@@ -123,6 +123,8 @@ class BaseBinding(ABC):
     """What errors and docs call the broker."""
     frames_headers: ClassVar[bool] = False
     """Whether a message with headers is a frame around its body, which other programs do not read."""
+    kept_headers: frozenset[str] = frozenset()
+    """Headers that travel where others do not."""
     event_prefix: ClassVar[str] = "ce_"
     """What the names of CloudEvents attributes begin with in headers."""
     delay_advice: ClassVar[str] = ""

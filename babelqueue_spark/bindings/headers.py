@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +15,10 @@ from babelqueue_spark.envelope.columns import is_blank
 
 VERSION = "bq-schema-version"
 JOB, TRACE_ID, ID, ATTEMPTS = "bq-job", "bq-trace-id", "bq-message-id", "bq-attempts"
+LETTER = "x-dead-letter"
+"""The header of a dead letter whose body has no block: the block as JSON. One, since SQS carries ten."""
 CONTENT_TYPE = "content-type"
+_OTHER_COUNTS = ("x-attempts", "bq_attempts")
 NAMES = (JOB, TRACE_ID, ID)
 """Headers that name a message whose body does not."""
 _WHOLE = re.compile("0|[1-9][0-9]{0,17}")
@@ -107,11 +110,25 @@ def named_by_headers(messages: pa.RecordBatch) -> pa.RecordBatch:
     return messages.append_column(ENVELOPE_COLUMN, named)
 
 
-def own_content_type(given: dict[str, Text]) -> Text | None:
-    """Take away the headers for which AMQP has properties; return the content type."""
-    for name in NAMES:
+def own_content_type(given: dict[str, Text], *properties: str | None) -> Text | None:
+    """Take away the headers that go as properties, and former counts; return the content type.
+
+    `properties` are those of `NAMES`; one that cannot be carried leaves its header.
+    """
+    for name, value in zip(NAMES, properties, strict=True):
+        if value is not None:
+            given.pop(name, None)
+    for name in _OTHER_COUNTS:
         given.pop(name, None)
     return given.pop(CONTENT_TYPE, None)
+
+
+def with_properties(
+    given: Sequence[tuple[str, Any]], properties: Mapping[str, str | None]
+) -> list[tuple[str, Any]]:
+    """Return headers, in which what the broker's properties say wins."""
+    named = {name: value for name, value in properties.items() if value}
+    return [*((name, value) for name, value in given if name not in named), *named.items()]
 
 
 def projections(envelopes: pa.RecordBatch) -> Iterator[dict[str, str]]:

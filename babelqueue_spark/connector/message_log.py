@@ -110,7 +110,7 @@ def message_log(
     if folder is None:
         yield MessageLog(None, binding.name)
         return
-    mask = None if catalog is None else Mask(catalog)
+    mask = None if catalog is None else Mask(catalog, native=binding.config.native)
     path = Path(folder)
     try:
         path.mkdir(parents=True, exist_ok=True)

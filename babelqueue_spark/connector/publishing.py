@@ -160,7 +160,7 @@ def _publish_chunk(binding: BaseBinding, queue: str, chunk: pa.RecordBatch, key:
     try:
         return binding.publish(queue, chunk, idempotency_key=key)
     except MessageTooLargeError as error:
-        smaller = without_large_blocks(chunk)
+        smaller = chunk if binding.config.native else without_large_blocks(chunk)
         if smaller.equals(chunk):
             raise
         logger.warning("dead letters go without a block, which made them too large: %s", error)

@@ -7,6 +7,7 @@ carry: `{"babelqueue_raw": "<body>", "attempts": 1}`.
 from __future__ import annotations
 
 import base64
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,16 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import UNSET, Struct, UnsetType
 
-from babelqueue_spark.bindings.headers import ATTEMPTS, header, whole_numbers, without_headers
+from babelqueue_spark.bindings.headers import ATTEMPTS, LETTER, header, whole_numbers, without_headers
 from babelqueue_spark.envelope.jsontext import is_utf8
 from babelqueue_spark.envelope.rows import DeadLetter, dead_letter_column
 from babelqueue_spark.envelope.texts import dead_letter_block
 from babelqueue_spark.forms.contract import Carrier, Form, Parts, headers_of
 
-LETTER = "x-dead-letter"
-"""The header of a dead letter: its block as JSON. One header, since SQS carries ten."""
 _OURS = frozenset([ATTEMPTS, LETTER])
-_OPENING = b'{"babelqueue_raw":'
+_KEY = b'"babelqueue_raw"'
 
 
 class _Wrapper(Struct, gc=False, forbid_unknown_fields=True, omit_defaults=True):
@@ -46,6 +45,18 @@ _encode = msgspec.json.Encoder().encode
 
 class CarriedForm(Form):
     """A form whose retries and dead letters keep the body as it is."""
+
+    def encode(self, messages: pa.RecordBatch, headers: pa.MapArray, carrier: Carrier) -> Parts:
+        parts = self._encoded(messages, without_headers(headers, _OURS), carrier)
+        counts = messages.column("attempts")
+        if not pc.any(pc.greater(counts, 0)).as_py():
+            return parts
+        counted = pc.if_else(pc.greater(counts, 0), counts, None)
+        return self.retried(pa.RecordBatch.from_arrays([*parts], ["body", "headers"]), counted, carrier)
+
+    @abstractmethod
+    def _encoded(self, messages: pa.RecordBatch, headers: pa.MapArray, carrier: Carrier) -> Parts:
+        """Do what `encode` promises of messages without attempts."""
 
     def retried(self, messages: pa.RecordBatch, attempts: pa.Int32Array, carrier: Carrier) -> Parts:
         found = Opened(messages)
@@ -81,7 +92,7 @@ class Opened:
         self.headers = headers_of(messages)
         self._wrappers = {
             row: wrapper
-            for row in pc.indices_nonzero(pc.fill_null(pc.starts_with(bodies, _OPENING), False)).to_pylist()
+            for row in pc.indices_nonzero(pc.fill_null(pc.match_substring(bodies, _KEY), False)).to_pylist()
             if (wrapper := _wrapper(bodies[row].as_py())) is not None
         }
         self.bodies = self._with_unwrapped(bodies)
@@ -116,9 +127,12 @@ def with_headers(headers: pa.MapArray, values: dict[str, pa.StringArray]) -> pa.
     columns = zip(*(column.to_pylist() for column in values.values()), strict=True)
     made = []
     for given, row in zip(headers.to_pylist(), columns, strict=True):
-        new = {name: value for name, value in zip(values, row, strict=True) if value is not None}
-        rest = {name: value for name, value in given or () if name not in new}
-        made.append([*new.items(), *rest.items()] or None)
+        new: dict[str, Any] = {
+            name: value for name, value in zip(values, row, strict=True) if value is not None
+        }
+        for name, value in given or ():
+            new.setdefault(name, value)
+        made.append([*new.items()] or None)
     return pa.array(made, headers.type)
 
 

@@ -15,6 +15,7 @@ from babelqueue_spark.bindings.headers import CONTENT_TYPE, ID
 from babelqueue_spark.envelope import META_TYPE, Reason
 from babelqueue_spark.envelope.columns import BLANKS, TIMESTAMP, envelope_schema
 from babelqueue_spark.envelope.encoder import EnvelopeError
+from babelqueue_spark.envelope.jsontext import with_room
 from babelqueue_spark.envelope.typed import typed
 from babelqueue_spark.forms.carried import CarriedForm, Opened, with_headers
 from babelqueue_spark.forms.contract import STRING, Carrier, Parts
@@ -23,6 +24,7 @@ from babelqueue_spark.forms.plain import json_texts, metas, named
 PREFIXES = ("ce_", "cloudEvents:", "cloudEvents_", "ce-")
 """How attributes are named in headers: of Kafka, of AMQP (two ways), of HTTP."""
 STRUCTURED = "application/cloudevents+json; charset=UTF-8"
+_DATA = ("data", "data_base64")
 _CORE = ("specversion", "id", "source", "type", "time", "datacontenttype", "traceid")
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _string = msgspec.json.Decoder(str).decode
@@ -58,8 +60,10 @@ class CloudEvents(CarriedForm):
         found = Opened(messages)
         texts = json_texts(found.bodies).to_pylist()
         events = [
-            _event(text, dict(given or ()))
-            for text, given in zip(texts, found.headers.to_pylist(), strict=True)
+            _event(text, dict(given or ()), empty)
+            for text, given, empty in zip(
+                texts, found.headers.to_pylist(), pc.equal(found.bodies, b"").to_pylist(), strict=True
+            )
         ]
         data = pa.array([event.data for event in events], STRING)
         extra = [
@@ -84,8 +88,8 @@ class CloudEvents(CarriedForm):
         }
         return pa.RecordBatch.from_arrays([*columns.values()], schema=envelope_schema(data_type))
 
-    def encode(self, messages: pa.RecordBatch, headers: pa.MapArray, carrier: Carrier) -> Parts:
-        rows = [_attributes(row, number) for number, row in enumerate(_plain(messages))]
+    def _encoded(self, messages: pa.RecordBatch, headers: pa.MapArray, carrier: Carrier) -> Parts:
+        rows = _checked_attributes(messages)
         texts = messages.column("data").to_pylist()
         bodies = pa.array(
             [_structured(row, data) for row, data in zip(rows, texts, strict=True)], pa.binary()
@@ -110,10 +114,10 @@ class BinaryEvents(CloudEvents):
 
     name = "cloudevents-binary"
 
-    def encode(self, messages: pa.RecordBatch, headers: pa.MapArray, carrier: Carrier) -> Parts:
+    def _encoded(self, messages: pa.RecordBatch, headers: pa.MapArray, carrier: Carrier) -> Parts:
         if not carrier.names:
             raise EnvelopeError(0, "headers", "are missing on this broker: write envelope=cloudevents")
-        rows = [_attributes(row, number) for number, row in enumerate(_plain(messages))]
+        rows = _checked_attributes(messages)
         names = dict.fromkeys(name for row in rows for name in row if name != "datacontenttype")
         columns = {
             f"{carrier.event_prefix}{name}": pa.array([_header(row.get(name)) for row in rows], STRING)
@@ -125,7 +129,7 @@ class BinaryEvents(CloudEvents):
         return Parts(bodies, with_headers(headers, {**columns, ID: ids, CONTENT_TYPE: kinds}))
 
 
-def _event(text: str | None, headers: Mapping[str, str]) -> _Event:
+def _event(text: str | None, headers: Mapping[str, str], empty: bool) -> _Event:
     """Read an event; `text` is the body where that is JSON."""
     prefix = next((each for each in PREFIXES if headers.get(f"{each}specversion")), None)
     if prefix is not None:
@@ -134,9 +138,9 @@ def _event(text: str | None, headers: Mapping[str, str]) -> _Event:
             for name, value in headers.items()
             if name.startswith(prefix) and value is not None
         }
-        return _checked(named, text, None if text is not None else Reason.INVALID_DATA)
+        return _checked(named, text, None if text is not None or empty else Reason.INVALID_DATA)
     try:
-        members = _object((text or "").encode())
+        members = with_room(_object, (text or "").encode())
     except msgspec.MsgspecError:
         return _Event(error=str(Reason.POISON))
     data = members.pop("data", members.pop("data_base64", None))
@@ -171,9 +175,14 @@ def _trace(attributes: Mapping[str, str]) -> str | None:
     return own or (parts[1] if len(parts) == 4 else None)
 
 
-def _plain(messages: pa.RecordBatch) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = messages.select(["job", "trace_id", "meta"]).to_pylist()
-    return found
+def _checked_attributes(messages: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return the attributes of events; `EnvelopeError` for the first whose data or attributes are no JSON."""
+    data = messages.column("data")
+    broken = pc.and_(data.is_valid(), json_texts(data.cast(pa.binary())).is_null())
+    if pc.any(broken).as_py():
+        raise EnvelopeError(pc.index(broken, True).as_py(), "data", "is not one JSON value")
+    rows = messages.select(["job", "trace_id", "meta"]).to_pylist()
+    return [_attributes(row, number) for number, row in enumerate(rows)]
 
 
 def _attributes(row: Mapping[str, Any], number: int) -> dict[str, Any]:
@@ -181,7 +190,9 @@ def _attributes(row: Mapping[str, Any], number: int) -> dict[str, Any]:
     job, meta = row["job"], row["meta"]
     if not (job or "").strip(BLANKS):
         raise EnvelopeError(number, "job", "is missing")
-    extra = {name: msgspec.Raw(text.encode()) for name, text in meta["extra"] or () if name not in ("data",)}
+    extra = {name: _attribute(text, name, number) for name, text in meta["extra"] or () if name not in _DATA}
+    if not isinstance(extra.get("source"), str) or not extra["source"]:
+        extra.pop("source", None)
     made: datetime = meta["created_at"]
     known = {
         "specversion": "1.0",
@@ -191,8 +202,16 @@ def _attributes(row: Mapping[str, Any], number: int) -> dict[str, Any]:
         "time": made.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "datacontenttype": extra.pop("datacontenttype", "application/json"),
     }
-    trace = {"traceid": row["trace_id"]} if row["trace_id"] and "traceparent" not in extra else {}
+    own = row["trace_id"]
+    trace = {} if not own or own in str(extra.get("traceparent")).split("-") else {"traceid": own}
     return {**known, **trace, **{name: value for name, value in extra.items() if name not in _CORE}}
+
+
+def _attribute(text: str, name: str, number: int) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise EnvelopeError(number, f"meta.extra {name}", "is not JSON") from None
 
 
 def _structured(attributes: Mapping[str, Any], data: str | None) -> bytes:
@@ -203,9 +222,4 @@ def _structured(attributes: Mapping[str, Any], data: str | None) -> bytes:
 
 def _header(value: Any) -> str | None:
     """Return an attribute as a header has it: a text without quotes, any other value as JSON."""
-    if not isinstance(value, msgspec.Raw):
-        return value  # type: ignore[no-any-return]
-    try:
-        return _string(value)
-    except msgspec.MsgspecError:
-        return bytes(value).decode()
+    return value if value is None or isinstance(value, str) else json.dumps(value)

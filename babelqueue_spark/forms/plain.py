@@ -41,7 +41,7 @@ class JobSource:
             return cls("header", name)
         if colon and kind == "field" and name:
             return cls("field", name)
-        if not text.strip() or kind in ("header", "field"):
+        if not text.strip() or kind in ("header", "headers", "field", "fields"):
             raise ValueError("'header:NAME', 'field:NAME', or a name for all messages")
         return cls("constant", text.strip())
 
@@ -76,7 +76,7 @@ class PlainForm(CarriedForm):
         }
         return pa.RecordBatch.from_arrays([*columns.values()], schema=envelope_schema(data_type))
 
-    def encode(self, messages: pa.RecordBatch, headers: pa.MapArray, carrier: Carrier) -> Parts:
+    def _encoded(self, messages: pa.RecordBatch, headers: pa.MapArray, carrier: Carrier) -> Parts:
         bodies = pc.coalesce(messages.column("data").cast(pa.binary()), messages.column("body"))
         if bodies.null_count:
             raise EnvelopeError(
@@ -86,7 +86,7 @@ class PlainForm(CarriedForm):
 
     def content(self, body: bytes, headers: Any) -> tuple[Any, dict[str, Any]]:
         [inner] = Opened(pa.RecordBatch.from_pydict({"body": pa.array([body])})).bodies.to_pylist()
-        return json.loads(inner), {"id": dict(headers).get(ID)}
+        return with_room(json.loads, inner), {"id": dict(headers).get(ID)}
 
     def _jobs(self, found: Opened, data: pa.StringArray) -> pa.StringArray:
         if self._job is None:
@@ -117,9 +117,8 @@ def metas(fields: dict[str, pa.Array], rows: int) -> pa.StructArray:
 def json_texts(bodies: pa.BinaryArray) -> pa.StringArray:
     """Return bodies as texts, null where one is not one JSON value within the limits of an envelope."""
     filled = bodies.fill_null(b"")
-    refused = {*no_values(filled)}
-    doubtful = {*beyond_limits(filled, MAX_DEPTH)} | _not_containers(filled)
-    refused |= {row for row in doubtful - refused if not _is_sound(filled[row].as_py())}
+    doubtful = {*no_values(filled), *beyond_limits(filled, MAX_DEPTH), *_not_containers(filled)}
+    refused = {row for row in doubtful if not _is_sound(filled[row].as_py())}
     try:
         texts = filled.cast(STRING)
     except pa.ArrowInvalid:

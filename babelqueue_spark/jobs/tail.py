@@ -48,7 +48,7 @@ def main(given: argparse.Namespace) -> None:
     """Run the job."""
     options = browsable(given)
     console = new_console(soft_wrap=True)
-    mask = None if options.catalog is None else Mask(options.catalog)
+    mask = None if options.catalog is None else Mask(options.catalog, native=options.form.native)
     with options.binding() as binding:
         seen, last = Counter[tuple[str, str]](), given.lines
         while True:

@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from babelqueue_spark.bindings.headers import LETTER
 from babelqueue_spark.envelope import Reason, decode
 from babelqueue_spark.schemas.registry import Registry
 from babelqueue_spark.schemas.sensitive import SensitiveFields, replaced
@@ -27,10 +28,16 @@ _SHOWN_OF_LETTERS = frozenset(
 
 
 class Mask:
-    """Hides in messages what a catalog marks as sensitive."""
+    """Hides in messages what a catalog marks as sensitive.
 
-    def __init__(self, catalog: Registry) -> None:
+    Args:
+        catalog: says what that is.
+        native: messages have no envelope of ours: of a body its payload alone is shown.
+    """
+
+    def __init__(self, catalog: Registry, *, native: bool = False) -> None:
         self._catalog = catalog
+        self._native = native
         self._fields = catalog.sensitive_fields()
         self._known = pa.array(catalog.urns, pa.string())
         self._marked = pa.array(self._fields, pa.string())
@@ -51,16 +58,22 @@ class Mask:
         return pc.fill_null(mask(job, known, self._fields), MASK)
 
     def bodies(self, bodies: pa.Array, envelopes: Mapping[str, pa.Array] | None = None) -> pa.Array:
-        """Return bodies as `data` shows their payloads; `***` alone for one that is no envelope.
+        """Return bodies as `data` shows their payloads; `***` alone for one that is invalid.
 
         Args:
             bodies: to show.
-            envelopes: `job`, `data` and `error` of each; None = they are read from the bodies.
+            envelopes: `job`, `data` and `error` of each; None = they are read from the bodies, which say
+                nothing where they are no envelopes.
         """
+        if self._native and envelopes is None:
+            return pa.array([MASK.encode()] * len(bodies), pa.binary())
         found = decode(bodies) if envelopes is None else envelopes
         job, data, error = (found[name] for name in ("job", "data", "error"))
         shown = self.data(job, data, error).to_pylist()
         sound = _is_envelope(error).to_pylist()
+        if self._native:
+            whole = [text if is_sound else MASK for text, is_sound in zip(shown, sound, strict=True)]
+            return pa.array(whole, pa.string()).cast(pa.binary())
         masked = [
             _shown(body, payload) if is_sound else MASK.encode()
             for body, payload, is_sound in zip(bodies.to_pylist(), shown, sound, strict=True)
@@ -69,12 +82,15 @@ class Mask:
 
     def row(self, row: dict[str, Any]) -> dict[str, Any]:
         """Return a row of a read, with `***` in place of what is hidden."""
-        [data] = self.data(
-            *(pa.array([row[name]], pa.string()) for name in ("job", "data", "error"))
-        ).to_pylist()
-        [body] = self.bodies(pa.array([row["body"]], pa.binary())).to_pylist()
+        read = {name: pa.array([row[name]], pa.string()) for name in ("job", "data", "error")}
+        [data] = self.data(**read).to_pylist()
+        bodies = pa.array([row["body"]], pa.binary())
+        [body] = self.bodies(bodies, read if self._native else None).to_pylist()
         block = row["dead_letter"] and {**row["dead_letter"], "error": MASK}
-        return {**row, "data": data, "body": body, "dead_letter": block}
+        headers = row["headers"] and [
+            (name, MASK if name == LETTER else value) for name, value in row["headers"]
+        ]
+        return {**row, "data": data, "body": body, "dead_letter": block, "headers": headers}
 
 
 def mask(job: pa.Array, data: pa.Array, fields: Mapping[str, SensitiveFields]) -> pa.Array:

@@ -11,7 +11,7 @@ import pytest
 from babelqueue_spark.bindings import OUTGOING, BaseBinding, BindingConfig
 from babelqueue_spark.connector.options import Options, write_options
 from babelqueue_spark.connector.publishing import publish
-from babelqueue_spark.connector.rows.bodies import carrier_of
+from babelqueue_spark.connector.rows.carriers import carrier_of
 from babelqueue_spark.connector.rows.dead_letters import dead_letter_blocks
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows

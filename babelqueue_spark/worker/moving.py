@@ -332,7 +332,7 @@ def _outgoing(deliveries: pa.RecordBatch, plan: Plan, binding: Binding, form: Fo
     can = binding.capabilities
     count = deliveries.num_rows
     bodies, headers = form.redriven(deliveries)
-    if not can.headers:
+    if not can.headers and not binding.kept_headers:
         headers = pa.nulls(count, HEADERS)
     if plan.bypass:
         mark = (BYPASS_HEADER, "1")

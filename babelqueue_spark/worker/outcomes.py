@@ -19,6 +19,7 @@ UnknownUrn = Literal["fail", "delete", "release", "dead_letter"]
 
 MOST_ATTEMPTS = 2**31 - 1
 _LONGEST_ERROR = 1_000
+_NO_CHARACTERS = {0xFFFE: r"\ufffe", 0xFFFF: r"\uffff"}
 
 
 class Outcome(StrEnum):
@@ -118,9 +119,9 @@ def text_of(error: BaseException) -> str:
 def shortened(text: str, longest: int = _LONGEST_ERROR) -> str | None:
     """Cut a text behind so many characters, so that it fits into its broker; None where it is empty.
 
-    What UTF-8 cannot hold is escaped, and what came by reference is hidden.
+    What UTF-8 or SQS cannot hold is escaped, and what came by reference is hidden.
     """
-    sound = without_hidden(text).encode("utf-8", "backslashreplace").decode()
+    sound = without_hidden(text).encode("utf-8", "backslashreplace").decode().translate(_NO_CHARACTERS)
     return (f"{sound[:longest]}…" if len(sound) > longest else sound) or None
 
 

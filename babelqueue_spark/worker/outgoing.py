@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import OUTGOING, BaseBinding
 from babelqueue_spark.connector.options import Options
-from babelqueue_spark.connector.rows.bodies import carrier_of
+from babelqueue_spark.connector.rows.carriers import carrier_of
 from babelqueue_spark.connector.rows.dead_letters import dead_letter_blocks, dead_letter_queue
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.connector.rows.size_limits import within_bounds
@@ -113,7 +113,7 @@ def _dead_letters(rows: Rows, decisions: Decisions, options: Options, binding: B
     parts = found._replace(bodies=pc.if_else(annotated, found.bodies, received))
     messages = _copies(rows, chosen, parts, [0] * len(chosen), binding, dead=True)
     targets = [dead_letter_queue(rows.queues[row], options, binding) for row in chosen]
-    return within_bounds(messages, received, targets, binding)
+    return within_bounds(messages, received, targets, binding, options.form)
 
 
 def _copies(
@@ -132,7 +132,9 @@ def _copies(
         "queue": rows.column("queue", chosen),
         "dead": pa.repeat(dead, count),
         "body": parts.bodies,
-        "headers": parts.headers if can.headers else pa.nulls(count, OUTGOING_MESSAGES.field("headers").type),
+        "headers": parts.headers
+        if can.headers or binding.kept_headers
+        else pa.nulls(count, OUTGOING_MESSAGES.field("headers").type),
         "key": rows.column("key", chosen) if can.keys else pa.nulls(count, pa.string()),
         "delay": pa.array(delays, pa.int64()),
         "job_id": pa.nulls(count, pa.string()),

@@ -12,6 +12,7 @@ import pyarrow as pa
 from babelqueue_spark.bindings import OUTGOING
 from babelqueue_spark.envelope import SCHEMA_VERSION
 from babelqueue_spark.envelope.columns import META_TYPE, is_blank
+from babelqueue_spark.errors import OptionError
 from babelqueue_spark.forms import BabelQueueForm, Form
 from babelqueue_spark.worker.decisions import fingerprint
 from babelqueue_spark.worker.messages import CAUSATION_META, Message
@@ -56,15 +57,25 @@ class Rows:
         self.ids: list[str | None] = self._list("id")
         self.errors: list[str | None] = self._list("error")
         self.jobs: list[str] = self._list("job")
+        self._trace_ids: list[str] = self._list("trace_id")
+        if not form.native:
+            self._check_envelopes()
         if form.native:
             self.jobs = [
                 job or "" if error is None else job for job, error in zip(self.jobs, self.errors, strict=True)
             ]
         self.violations: list[str | None] = self._list("violation")
         self.attempts: list[int] = [count or 0 for count in self._list("attempts")]
-        self._trace_ids: list[str] = self._list("trace_id")
         self._headers: list[Any] = self._list("headers")
         self.keys: list[str | None] = self._list("key")
+
+    def _check_envelopes(self) -> None:
+        for error, trace_id in zip(self.errors, self._trace_ids, strict=True):
+            if error is None and trace_id is None:
+                raise OptionError(
+                    "the worker was given messages without an envelope: give it the option 'envelope' that "
+                    "the read has"
+                )
 
     def __len__(self) -> int:
         return len(self.bodies)

@@ -20,6 +20,7 @@ from babelqueue_spark.bindings.headers import (
     beside,
     own_content_type,
     shown,
+    with_properties,
 )
 
 _VERSION = "bq_schema_version"
@@ -39,7 +40,7 @@ def encoded(messages: pa.RecordBatch, options: ArtemisOptions, *, native: bool =
     for body, headers, key, delay, envelope in rows:
         given = {name: value for name, value in headers or () if value is not None}
         properties = _properties(envelope, key)
-        if native and (kind := own_content_type(given)):
+        if native and (kind := own_content_type(given, envelope.job, envelope.trace_id, envelope.message_id)):
             properties["content-type"] = amqp.symbol(kind)
         if options.duplicate_detection and envelope.message_id:
             given.setdefault(_DUPLICATE_ID, envelope.name())
@@ -123,10 +124,10 @@ def _message(raw: bytes) -> amqp.Message:
 
 def _headers(message: amqp.Message, naming: Mapping[str, str]) -> list[tuple[str, str]] | None:
     """Application properties as text, but for the id of a publish: that of another one would be dropped."""
-    named = ((header, message.property(name)) for name, header in naming.items())
-    given = ((_text(name), value) for name, value in message.application.items())
-    pairs = (pair for pair in (*given, *named) if pair[1] is not None)
-    return [(name, _text(value)) for name, value in pairs if name != _DUPLICATE_ID] or None
+    named = {header: _optional_text(message.property(name)) for name, header in naming.items()}
+    pairs = ((_text(name), value) for name, value in message.application.items() if value is not None)
+    given = [(name, _text(value)) for name, value in pairs if name != _DUPLICATE_ID]
+    return with_properties(given, named) or None
 
 
 def _text(value: Any) -> str:

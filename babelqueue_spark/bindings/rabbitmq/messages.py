@@ -12,7 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.batches import deliveries, envelopes_of
-from babelqueue_spark.bindings.headers import CONTENT_TYPE, ID, JOB, TRACE_ID, own_content_type
+from babelqueue_spark.bindings.headers import (
+    CONTENT_TYPE,
+    ID,
+    JOB,
+    TRACE_ID,
+    own_content_type,
+    with_properties,
+)
 
 _SHORT_STRING = 255
 """Bytes that `type`, `correlation_id`, `message_id` and the names of headers may have."""
@@ -45,7 +52,7 @@ def properties(messages: pa.RecordBatch, *, native: bool = False) -> Iterator[pi
         *(column.to_pylist() for column in columns), strict=True
     ):
         given = dict(headers or ())
-        kind = own_content_type(given) if native else None
+        kind = own_content_type(given, job, trace_id, message_id) if native else None
         contract = {"x-schema-version": version, "x-source-lang": lang, "x-attempts": attempts}
         yield pika.BasicProperties(
             content_type=kind or "application/json",
@@ -119,9 +126,9 @@ def _headers(given: pika.BasicProperties, naming: Mapping[str, str]) -> Headers 
         value = getattr(given, name)
         if value is not None:
             found.append((f"amqp.{name}", str(value)))
-    for name, header in naming.items():
-        if value := getattr(given, name):
-            found.append((header, _text(value)))
+    if naming:
+        named = {header: getattr(given, name) for name, header in naming.items()}
+        found = with_properties(found, {name: value and _text(value) for name, value in named.items()})
     return tuple(found) or None
 
 

@@ -24,6 +24,7 @@ from babelqueue_spark.bindings.headers import (
     is_whole_number,
     own_content_type,
     shown,
+    with_properties,
 )
 from babelqueue_spark.envelope.columns import TIMESTAMP, is_blank
 
@@ -59,7 +60,8 @@ def entries(messages: pa.RecordBatch, session: str | None, *, native: bool = Fal
                 f"{label} cannot be sent: its key cannot be a session: use 1 to {LONGEST_ID} characters"
             )
         named = dict(headers or ())
-        kind = own_content_type(named) if native else None
+        properties = (envelope.job, envelope.trace_id, envelope.message_id)
+        kind = own_content_type(named, *properties) if native else None
         if native and envelope.message_id:
             named[ID] = envelope.message_id  # that of a retry is another one
         message = ServiceBusMessage(
@@ -168,8 +170,9 @@ def _headers(
             pairs.append((_text(name), None if value is None else _text(value)))
         except UnicodeDecodeError:
             continue
-    seen = dict(pairs)
-    pairs += [(name, str(value)) for name, value in naming.items() if value and name not in seen]
+    if naming:
+        seen = dict(pairs)
+        pairs = with_properties(pairs, {**naming, ID: seen.get(ID) or naming[ID]})
     return pairs or None
 
 

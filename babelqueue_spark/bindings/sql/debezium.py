@@ -14,6 +14,7 @@ from sqlalchemy.dialects import mysql, postgresql
 
 from babelqueue_spark.bindings.batches import deliveries, envelopes_of, fitting
 from babelqueue_spark.bindings.contract import BindingConfig
+from babelqueue_spark.bindings.headers import NAMES
 from babelqueue_spark.bindings.sql.base import Database
 from babelqueue_spark.bindings.sql.dialects import Dialect, MySql, Postgres
 from babelqueue_spark.bindings.sql.options import SqlOptions
@@ -129,6 +130,8 @@ class DebeziumBinding(Database):
         ordered=False,
         keys=True,
     )
+
+    kept_headers = frozenset({TYPE, *NAMES})
 
     def __init__(self, config: BindingConfig) -> None:
         options = SqlOptions.parse(config)

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN
 from babelqueue_spark.connector.rows.columns import WriteRows, not_empty
 from babelqueue_spark.connector.rows.dead_letters import dead_letter_blocks
@@ -19,12 +18,6 @@ from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.forms import Carrier, Parts
 
 _NOTHING_BESIDE = Carrier(headers=False, names=False)
-
-
-def carrier_of(binding: BaseBinding) -> Carrier:
-    """Return what the broker carries beside a body."""
-    headers = binding.capabilities.headers
-    return Carrier(headers, headers and not binding.frames_headers, binding.event_prefix)
 
 
 def bodies(

@@ -9,18 +9,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import OUTGOING, BaseBinding
+from babelqueue_spark.connector.rows.carriers import carrier_of
 from babelqueue_spark.envelope import dead_letter, decode, strip_dead_letter
 from babelqueue_spark.errors import BabelQueueError
+from babelqueue_spark.forms import Form, Parts
 
 logger = logging.getLogger(__name__)
 
 
 def within_bounds(
-    messages: pa.RecordBatch, received: pa.BinaryArray, targets: Sequence[str], binding: BaseBinding
+    messages: pa.RecordBatch,
+    received: pa.BinaryArray,
+    targets: Sequence[str],
+    binding: BaseBinding,
+    form: Form,
 ) -> pa.RecordBatch:
     """Shorten blocks that make messages larger than their queue takes: no `error`, else no block at all.
 
@@ -29,14 +36,19 @@ def within_bounds(
         received: the body that each had without its block; null for what is no dead letter.
         targets: the queue where each goes.
         binding: knows what is too large. Where it cannot tell, the publish says why.
+        form: of the messages.
     """
     sizes = (pc.fill_null(pc.binary_length(body), 0) for body in (messages.column("body"), received))
-    grown = pc.indices_nonzero(pc.and_(pc.is_valid(received), pc.greater(*sizes))).to_pylist()
+    larger = pc.or_(form.native, pc.greater(*sizes))
+    grown = pc.indices_nonzero(pc.and_(pc.is_valid(received), larger)).to_pylist()
     try:
         refused = _refused(messages, grown, targets, binding)
         if not refused:
             return messages
-        cut = _with_bodies(messages, refused, _without_errors(messages.column("body")))
+        if form.native:
+            cut = _with_parts(messages, refused, _short(messages, binding, form))
+        else:
+            cut = _with_bodies(messages, refused, _without_errors(messages.column("body")))
         bare = _refused(cut, refused, targets, binding)
     except BabelQueueError:
         return messages
@@ -48,6 +60,8 @@ def within_bounds(
         len(refused) - len(bare),
         len(bare),
     )
+    if form.native:
+        return _with_parts(cut, bare, form.redriven(cut))
     return _with_bodies(cut, bare, received)
 
 
@@ -82,23 +96,47 @@ def _refused(
     ]
 
 
-def _without_errors(bodies: pa.BinaryArray) -> pa.BinaryArray:
-    """Envelopes with blocks without `error` and `exception`, the longest parts; others as they are."""
-    blocks = _blocks(bodies)
+def _short(messages: pa.RecordBatch, binding: BaseBinding, form: Form) -> Parts:
+    """Messages without an envelope, with short blocks."""
+    return form.dead_lettered(
+        messages, _cut(form.decode(messages).column("dead_letter")), carrier_of(binding)
+    )
+
+
+def _cut(blocks: pa.StructArray) -> pa.StructArray:
+    """Return blocks without `error` and `exception`, the longest parts."""
     fields = [
-        pa.nulls(len(bodies), field.type)
+        pa.nulls(len(blocks), field.type)
         if field.name in ("error", "exception")
         else blocks.field(field.name)
         for field in blocks.type
     ]
+    return pa.StructArray.from_arrays(fields, fields=list(blocks.type))
+
+
+def _without_errors(bodies: pa.BinaryArray) -> pa.BinaryArray:
+    """Envelopes with short blocks; others as they are."""
+    blocks = _blocks(bodies)
     rows = pc.indices_nonzero(pc.and_(blocks.is_valid(), pc.is_null(decode(bodies).column("error"))))
-    cut = pa.StructArray.from_arrays(fields, fields=list(blocks.type)).take(rows)
+    cut = _cut(blocks).take(rows)
     mask = pc.is_in(pa.array(range(len(bodies)), pa.uint64()), rows)
     return pc.replace_with_mask(bodies, mask, dead_letter(bodies.take(rows), cut))
 
 
 def _blocks(bodies: pa.BinaryArray) -> pa.StructArray:
     return decode(bodies).column("dead_letter")
+
+
+def _with_parts(messages: pa.RecordBatch, rows: Sequence[int], parts: Parts) -> pa.RecordBatch:
+    """Return the messages, those in `rows` with other bodies and headers."""
+    order = np.arange(len(messages))
+    order[list(rows)] += len(messages)
+    for name, column in zip(("body", "headers"), parts, strict=True):
+        place = messages.schema.get_field_index(name)
+        kind = messages.schema.field(place)
+        both = pa.concat_arrays([messages.column(place), column.cast(kind.type)])
+        messages = messages.set_column(place, kind, both.take(pa.array(order)))
+    return messages
 
 
 def _with_bodies(messages: pa.RecordBatch, rows: Sequence[int], bodies: pa.BinaryArray) -> pa.RecordBatch:

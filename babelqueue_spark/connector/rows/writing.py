@@ -15,7 +15,8 @@ from babelqueue_spark.bindings import OUTGOING, BaseBinding
 from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN
 from babelqueue_spark.bindings.options import seconds
 from babelqueue_spark.connector.options import Options
-from babelqueue_spark.connector.rows.bodies import carrier_of, parts_and_envelopes
+from babelqueue_spark.connector.rows.bodies import parts_and_envelopes
+from babelqueue_spark.connector.rows.carriers import carrier_of
 from babelqueue_spark.connector.rows.columns import WriteRows, moments_of, not_empty
 from babelqueue_spark.connector.rows.dead_letters import (
     dead_letter_blocks,
@@ -94,7 +95,7 @@ def to_messages(
         outgoing = outgoing.append_column(ENVELOPE_COLUMN, envelopes)
     if blocks.null_count < len(given):
         received = pc.if_else(blocks.is_valid(), given.body, None)
-        outgoing = within_bounds(outgoing, received, targets.to_pylist(), binding)
+        outgoing = within_bounds(outgoing, received, targets.to_pylist(), binding, options.form)
     names = targets.unique().to_pylist()
     if len(names) == 1:
         return {names[0]: outgoing}
@@ -222,7 +223,10 @@ def _with_refused(
 
 def _check_headers(rows: WriteRows, binding: BaseBinding) -> None:
     column = rows.column("headers")
-    if column is not None and not binding.capabilities.headers and any(column.to_pylist()):
+    if column is None or binding.capabilities.headers:
+        return
+    names = {name for pairs in column.to_pylist() for name, _ in pairs or ()}
+    if names - binding.kept_headers:
         raise BabelQueueError(f"broker '{binding.name}' keeps no headers: drop the column 'headers'")
 
 

@@ -25,7 +25,7 @@ def first_messages(binding: BaseBinding, queue: str, options: Options) -> list[d
     `name` is what a message can be chosen by. `reason` says why it is a dead letter, or why it is refused.
     `data` has `***` for what the catalog marks; it is None where there is no catalog. Senders' texts are cut.
     """
-    mask = None if options.catalog is None else Mask(options.catalog)
+    mask = None if options.catalog is None else Mask(options.catalog, native=options.form.native)
     return [_shown(name, row, mask) for name, row in _first_rows(binding, queue, options)]
 
 

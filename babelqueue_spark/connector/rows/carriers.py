@@ -1,0 +1,11 @@
+"""What a broker carries beside a body, as forms ask for it."""
+
+from babelqueue_spark.bindings import BaseBinding
+from babelqueue_spark.forms import Carrier
+
+
+def carrier_of(binding: BaseBinding) -> Carrier:
+    """Return what the broker carries."""
+    headers = binding.capabilities.headers
+    names = (headers and not binding.frames_headers) or bool(binding.kept_headers)
+    return Carrier(headers, names, binding.event_prefix)
