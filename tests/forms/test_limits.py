@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -221,3 +223,22 @@ def test_properties_win_over_headers_on_artemis() -> None:
     )
     [pairs] = received([(1, raw)], None, native=True).column("headers").to_pylist()
     assert pairs == [("bq-job", "paid")]
+
+
+def test_the_type_of_an_outbox_is_kept_and_no_other_header_is_taken(tmp_path: Path) -> None:
+    at = {"url": f"sqlite:///{tmp_path}/shop.db", "queue": "order", "sql.layout": "debezium"}
+    options = write_options({**at, "envelope": "none"})
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        connection.execute(
+            "CREATE TABLE outbox (id TEXT, aggregatetype TEXT, aggregateid TEXT, type TEXT, payload TEXT)"
+        )
+    kind = pa.map_(pa.string(), pa.string())
+    rows = {"data": pa.array(["1"]), "headers": pa.array([[("type", "OrderCreated")]], kind)}
+    with options.binding() as binding:
+        made = to_messages(pa.RecordBatch.from_pydict(rows), 0, IdSource("t"), options, binding)["order"]
+        publish(binding, "order", made)
+        [found] = binding.browse("order")
+        assert found.column("headers").to_pylist() == [[("type", "OrderCreated")]]
+        rows["headers"] = pa.array([[("tenant", "x")]], kind)
+        with pytest.raises(BabelQueueError, match="keeps no headers"):
+            to_messages(pa.RecordBatch.from_pydict(rows), 0, IdSource("t"), options, binding)

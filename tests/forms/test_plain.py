@@ -23,7 +23,11 @@ from tests.examples import examples
 PLAIN = form_of("none")
 CARRIERS = [Carrier(headers=True, names=True), Carrier(headers=True, names=False), Carrier(False, False)]
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )

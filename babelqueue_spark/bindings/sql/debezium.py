@@ -14,7 +14,6 @@ from sqlalchemy.dialects import mysql, postgresql
 
 from babelqueue_spark.bindings.batches import deliveries, envelopes_of, fitting
 from babelqueue_spark.bindings.contract import BindingConfig
-from babelqueue_spark.bindings.headers import NAMES
 from babelqueue_spark.bindings.sql.base import Database
 from babelqueue_spark.bindings.sql.dialects import Dialect, MySql, Postgres
 from babelqueue_spark.bindings.sql.options import SqlOptions
@@ -131,7 +130,7 @@ class DebeziumBinding(Database):
         keys=True,
     )
 
-    kept_headers = frozenset({TYPE, *NAMES})
+    kept_headers = frozenset({TYPE})
 
     def __init__(self, config: BindingConfig) -> None:
         options = SqlOptions.parse(config)

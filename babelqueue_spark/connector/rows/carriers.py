@@ -7,5 +7,4 @@ from babelqueue_spark.forms import Carrier
 def carrier_of(binding: BaseBinding) -> Carrier:
     """Return what the broker carries."""
     headers = binding.capabilities.headers
-    names = (headers and not binding.frames_headers) or bool(binding.kept_headers)
-    return Carrier(headers, names, binding.event_prefix)
+    return Carrier(headers, headers and not binding.frames_headers, binding.event_prefix)
