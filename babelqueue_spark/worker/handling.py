@@ -170,6 +170,7 @@ class Partition:
         self._work = work
         self._place = f"{name}-{context.partitionId():05d}"
         self._rows = Rows(batches, work.options.form)
+        self._rows.check_form()
         self._decisions = work.decisions()
         self._owner = fingerprint([f"{work.run} {work.batch} {self._place}".encode()])
         self._binding = work.options.binding()

@@ -58,8 +58,6 @@ class Rows:
         self.errors: list[str | None] = self._list("error")
         self.jobs: list[str] = self._list("job")
         self._trace_ids: list[str] = self._list("trace_id")
-        if not form.native:
-            self._check_envelopes()
         if form.native:
             self.jobs = [
                 job or "" if error is None else job for job, error in zip(self.jobs, self.errors, strict=True)
@@ -69,7 +67,10 @@ class Rows:
         self._headers: list[Any] = self._list("headers")
         self.keys: list[str | None] = self._list("key")
 
-    def _check_envelopes(self) -> None:
+    def check_form(self) -> None:
+        """Raise `OptionError` for messages without an envelope, where envelopes are expected."""
+        if self._form.native:
+            return
         for error, trace_id in zip(self.errors, self._trace_ids, strict=True):
             if error is None and trace_id is None:
                 raise OptionError(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pika
 import pytest
+from pyspark.errors import PythonException
 
 from babelqueue_spark.worker import Message, Outgoing, Worker, redrive
 from tests.brokers import url_of
@@ -69,6 +70,15 @@ def test_a_worker_handles_plain_json_and_keeps_the_bytes_of_what_fails(
     moved = redrive(spark, {"url": url, **PLAIN}, f"{queue}.dlq", poison=True)
     assert len(moved.moves) == 2
     assert sorted(taken(url, queue, 2)) == sorted([refund, poison])
+
+
+def test_a_worker_without_the_option_of_its_read_says_so(spark: Any, queue: str, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/queue.db"
+    sent(url, queue, b'{"event":"paid"}')
+    worker = Worker({"url": url}, state=str(tmp_path / "state"))
+    rows = spark.read.format("babelqueue").options(url=url, queue=queue, **PLAIN).load()
+    with pytest.raises(PythonException, match="give it the option 'envelope' that the read has"):
+        worker.run(rows)
 
 
 def test_the_properties_of_rabbitmq_name_a_message(
