@@ -15,6 +15,7 @@ from sqlalchemy import make_url
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.registry import create_binding
+from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows
 from babelqueue_spark.errors import BrokerError, OptionError
 from babelqueue_spark.testing import (
@@ -254,7 +255,8 @@ def test_reads_of_others_count_as_attempts_and_end_our_claims(make: Make, pgmq_u
     binding.publish(queue, outgoing([ENVELOPE]))
     assert run(pgmq_url, "SELECT read_ct FROM pgmq.read(%s, 0, 1)", queue) == [(1,)]
     claimed = take(binding, queue, 1)
-    rows = to_rows(claimed, queue, binding, SCHEMA, allow_list_data=False).to_pylist()
+    options = read_options({"url": pgmq_url, "queue": queue, "sql.layout": "pgmq"})
+    rows = to_rows(claimed, queue, binding, SCHEMA, options).to_pylist()
     assert (claimed.column("count").to_pylist(), rows[0]["attempts"]) == ([2], 1)
     run(pgmq_url, "SELECT pgmq.set_vt(%s, %s, 0)", queue, int(claimed.column("id")[0].as_py()))
     assert len(run(pgmq_url, "SELECT msg_id FROM pgmq.read(%s, 60, 1)", queue)) == 1
