@@ -51,10 +51,12 @@ def test_the_oldest_pip_is_named(page: str) -> None:
 )
 def test_a_page_says_which_pyspark_goes_with_which_table_format(page: str) -> None:
     text = " ".join((ROOT / page).read_text().split())
-    formats = re.search(r"Delta Lake (4\.4\.0) and Apache Iceberg (1\.12)\b.*?PySpark 4\.1 or 4\.2", text)
-    assert formats
+    delta = re.search(r"Delta Lake (4\.4\.0)\b.*?PySpark 4\.1 or 4\.2", text)
+    iceberg = re.search(r"Iceberg (1\.12)\W+(?:on|needs|with) 4\.1\b", text)
+    assert delta
+    assert iceberg
     jars = (ROOT / "tests/servers/poms/lakehouse.xml").read_text()
-    assert all(f"<version>{version}" in jars for version in formats.groups())
+    assert all(f"<version>{found[1]}" in jars for found in (delta, iceberg))
 
 
 def test_all_beside_the_sdk(python: Path) -> None:

@@ -18,12 +18,11 @@ import pytest
 from babelqueue_spark.bindings import OUTGOING, BaseBinding, BindingConfig
 from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN, envelopes_of
 from babelqueue_spark.bindings.registry import BINDINGS, Registration
-from babelqueue_spark.connector.options import write_options
 from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.errors import BrokerError, BrokerUnreachableError, OptionError
 from babelqueue_spark.exchange import ask
-from babelqueue_spark.testing.forms import FormContract
+from babelqueue_spark.testing.forms import FormContract, options_for
 from babelqueue_spark.testing.requests import answer, options_of
 from babelqueue_spark.testing.silence import SilenceContract
 from babelqueue_spark.testing.steps import (
@@ -213,8 +212,7 @@ class Contract(FormContract, SilenceContract):
             self._assert_bodies(joined(binding.browse(queue)), expected)
         found = self.read(binding, queue, len(expected))
         self._assert_bodies(found, expected)
-        options = write_options(options_of(binding, config, queue))
-        assert len(to_rows(found, queue, binding, SCHEMA, options).to_pylist()) == len(expected)
+        assert len(to_rows(found, queue, binding, SCHEMA, options_for(queue)).to_pylist()) == len(expected)
         dead = self.binding_class.dead_letter_name(queue, "babelqueue")
         none = pa.nulls(len(expected), OUTGOING.field("delay").type)
         columns = [*found.select(["body", "headers", "key"]).columns, none]
