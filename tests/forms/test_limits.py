@@ -32,6 +32,7 @@ from babelqueue_spark.jobs.tail import json_line
 from babelqueue_spark.schemas.masking import Mask
 from babelqueue_spark.schemas.registry import Registry
 from babelqueue_spark.testing.steps import outgoing
+from babelqueue_spark.worker.outcomes import shortened
 from tests.forms.test_plain import PLAIN, batch
 
 NO_HEADERS = Carrier(headers=False, names=False)
@@ -242,3 +243,7 @@ def test_the_type_of_an_outbox_is_kept_and_no_other_header_is_taken(tmp_path: Pa
         rows["headers"] = pa.array([[("tenant", "x")]], kind)
         with pytest.raises(BabelQueueError, match="keeps no headers"):
             to_messages(pa.RecordBatch.from_pydict(rows), 0, IdSource("t"), options, binding)
+
+
+def test_the_error_of_a_dead_letter_has_no_character_that_sqs_refuses() -> None:
+    assert shortened("bad name \uffff\ufffe") == r"bad name \uffff\ufffe"
