@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from babelqueue_spark.bindings.batches import fitting
 from babelqueue_spark.bindings.contract import Binding, BindingConfig, Capabilities, DeadLetterStyle
 from babelqueue_spark.bindings.sql import tables, times
 from babelqueue_spark.bindings.sql.client import SqlClient
 from babelqueue_spark.bindings.sql.options import SqlOptions
 from babelqueue_spark.errors import BrokerError, BrokerUnreachableError, MessageTooLargeError
 
+RowId = TypeVar("RowId", int, str)
 FAILED = "failed/"
 _KEYS_KEPT = 7 * 86_400
 _STATEMENT_BYTES = 4_096
 """Room in a statement for all that is not the body."""
+
+
+def first_fitting(
+    connection: sa.Connection, rows: sa.Select[RowId, int], max_bytes: int, *, locked: bool
+) -> list[RowId]:
+    """Return the ids of the first rows, of id and size, that fit; when locked, others skip them."""
+    found = connection.execute(rows.with_for_update(skip_locked=True) if locked else rows).all()
+    return [row[0] for row in found[: fitting((row[1] for row in found), max_bytes)]]
 
 
 class Layout(Protocol):
@@ -97,8 +107,6 @@ class Database(Binding):
         append: Callable[[sa.Connection], int],
     ) -> int:
         """Return how many messages `append` wrote, in one transaction with the key; 0 where that is known."""
-        if refused := self._larger_than(self._client.longest_statement(), messages):
-            raise self._too_large(refused, messages)
 
         def once(connection: sa.Connection) -> int:
             if idempotency_key is not None and not self._is_new(connection, idempotency_key):
@@ -112,6 +120,11 @@ class Database(Binding):
             if refused := self.too_large(queue, messages):
                 raise self._too_large(refused, messages) from None
             raise
+
+    def _check_sizes(self, messages: pa.RecordBatch) -> None:
+        """Raise `MessageTooLargeError` for what no statement can hold; before anything is encoded."""
+        if refused := self._larger_than(self._client.longest_statement(), messages):
+            raise self._too_large(refused, messages)
 
     def _larger_than(self, limit: float, messages: pa.RecordBatch) -> list[int]:
         """Rows whose bodies, as a statement has them, are larger."""

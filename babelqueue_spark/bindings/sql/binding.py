@@ -146,10 +146,12 @@ class SqlBinding(Database):
 
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         """Publish in one transaction; `urn`, `trace_id` and `attempts` mirror the body, however bad it is."""
+        self._check_sizes(messages)
+        rows = list(
+            self._failed_rows(queue, messages) if _is_failed(queue) else self._job_rows(queue, messages)
+        )
 
         def append(connection: sa.Connection) -> int:
-            are_failed = _is_failed(queue)
-            rows = list(self._failed_rows(queue, messages) if are_failed else self._job_rows(queue, messages))
             if rows:
                 connection.execute(sa.insert(self._table(queue)), rows)
             return len(rows)

@@ -12,9 +12,9 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql
 
-from babelqueue_spark.bindings.batches import deliveries, envelopes_of, fitting
+from babelqueue_spark.bindings.batches import deliveries, envelopes_of
 from babelqueue_spark.bindings.contract import BindingConfig
-from babelqueue_spark.bindings.sql.base import Database
+from babelqueue_spark.bindings.sql.base import Database, first_fitting
 from babelqueue_spark.bindings.sql.dialects import Dialect, MySql, Postgres
 from babelqueue_spark.bindings.sql.options import SqlOptions
 from babelqueue_spark.bindings.sql.tables import IN_MYSQL, LONGEST_QUEUE, PAYLOAD, markers, mirror
@@ -197,6 +197,7 @@ class DebeziumBinding(Database):
 
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         """Insert rows in one transaction; the column `type` is the header, else the envelope's job."""
+        self._check_sizes(messages)
         count = len(messages)
         bodies, headers, keys = (messages.column(name).to_pylist() for name in ("body", "headers", "key"))
         jobs = envelopes_of(messages).column("job").to_pylist()
@@ -269,8 +270,7 @@ class DebeziumBinding(Database):
         first = sa.select(events.id, events.size).select_from(events.table)
         first = first.where(*self._free(connection, queue), *conditions)
         first = first.order_by(events.table.c.id).limit(messages)
-        found = connection.execute(first.with_for_update(skip_locked=True) if locked else first).all()
-        return [row[0] for row in found[: fitting((row[1] for row in found), max_bytes)]]
+        return first_fitting(connection, first, max_bytes, locked=locked)
 
     def _claimed(
         self, connection: sa.Connection, queue: str, messages: int, max_bytes: int

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DataError
 
 from babelqueue_spark.bindings.batches import counted_attempts, deliveries, fitting
 from babelqueue_spark.bindings.contract import BindingConfig
-from babelqueue_spark.bindings.sql.base import Database
+from babelqueue_spark.bindings.sql.base import Database, first_fitting
 from babelqueue_spark.bindings.sql.options import SqlOptions
 from babelqueue_spark.bindings.sql.tables import markers
 from babelqueue_spark.errors import BrokerError
@@ -175,6 +175,7 @@ class PgmqBinding(Database):
 
     def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
         """Send in one transaction; the first message of a queue creates it."""
+        self._check_sizes(messages)
         new, delays = _new(messages), messages.column("delay").to_pylist()
         seconds = (min(math.ceil(max(0, delay or 0) / 1000), _LONGEST_DELAY) for delay in delays)
         runs = [(delay, [each for each, _ in run]) for delay, run in _runs(zip(new, seconds, strict=True))]
@@ -231,8 +232,7 @@ class PgmqBinding(Database):
         """Ids of the first visible messages that fit."""
         first = sa.select(message_id, _SIZE).select_from(_table(queue)).where(_VISIBLE, *conditions)
         first = first.order_by(message_id).limit(messages)
-        found = connection.execute(first.with_for_update(skip_locked=True) if locked else first).all()
-        return [row[0] for row in found[: fitting((row[1] for row in found), max_bytes)]]
+        return first_fitting(connection, first, max_bytes, locked=locked)
 
     def _settle(self, queue: str, deliveries: pa.RecordBatch, verb: sa.TextClause) -> pa.BooleanArray:
         """Do it to the messages whose claims are still ours; true for those."""
