@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 from zlib import crc32
 
 from tests.servers.base import StartError
+from tests.servers.fetched import fetched_once
 
 CACHE = Path(__file__).parents[2] / ".cache" / "jars"
 LAKEHOUSE = Path(__file__).parent / "poms" / "lakehouse.xml"
@@ -18,12 +19,7 @@ LAKEHOUSE = Path(__file__).parent / "poms" / "lakehouse.xml"
 def jars(pom: Path) -> Path:
     """The folder with the jars of a pom; of several processes that want it, one fetches."""
     folder = CACHE / f"{pom.stem}-{crc32(pom.read_bytes()):08x}"
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.is_dir():
-            _fetch(pom, folder)
-    return folder
+    return fetched_once(folder, partial(_fetch, pom))
 
 
 def distribution(pom: Path) -> Path:
@@ -34,14 +30,14 @@ def distribution(pom: Path) -> Path:
 def _fetch(pom: Path, folder: Path) -> None:
     if not shutil.which("mvn"):
         raise StartError("Maven is missing, which fetches a server's jars: run scripts/provision.sh")
-    partial = folder.with_suffix(".partial")
-    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={partial}"]
+    begun = folder.with_suffix(".partial")
+    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={begun}"]
     command = ["mvn", "-q", "-B", "-f", str(pom), *goal]
     fetched = subprocess.run(command, capture_output=True, text=True, check=False)
     if fetched.returncode:
         reason = fetched.stdout.partition("[ERROR] ")[2].partition("\n")[0]
         raise StartError(f"Maven could not fetch the jars of {pom.name}: {reason}")
-    for archive in partial.glob("*.tar.gz"):
-        shutil.unpack_archive(archive, partial, filter="data")
+    for archive in begun.glob("*.tar.gz"):
+        shutil.unpack_archive(archive, begun, filter="data")
         archive.unlink()
-    partial.rename(folder)
+    begun.rename(folder)

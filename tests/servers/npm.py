@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 from tests.servers.base import StartError
+from tests.servers.fetched import fetched_once
 
 CACHE = Path(__file__).parents[2] / ".cache" / "npm"
 ASYNCAPI = "@asyncapi/specs@6.11.1"
@@ -16,13 +17,7 @@ ASYNCAPI = "@asyncapi/specs@6.11.1"
 
 def package(name: str) -> Path:
     """The folder of a package, `name@version`, without what it depends on; of several processes, one fetches."""
-    folder = CACHE / name.strip("@").replace("/", "-")
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.is_dir():
-            _fetch(name, folder)
-    return folder
+    return fetched_once(CACHE / name.strip("@").replace("/", "-"), partial(_fetch, name))
 
 
 def _fetch(name: str, folder: Path) -> None:
@@ -30,13 +25,13 @@ def _fetch(name: str, folder: Path) -> None:
         raise StartError(
             "npm is missing, which fetches a package for tests: run scripts/provision.sh servers"
         )
-    partial = folder.with_suffix(".partial")
-    partial.mkdir(exist_ok=True)
-    command = ["npm", "pack", "--silent", "--pack-destination", str(partial), name]
+    begun = folder.with_suffix(".partial")
+    begun.mkdir(exist_ok=True)
+    command = ["npm", "pack", "--silent", "--pack-destination", str(begun), name]
     fetched = subprocess.run(command, capture_output=True, text=True, check=False)
     if fetched.returncode:
         raise StartError(f"npm could not fetch {name}: {fetched.stderr.strip().partition(chr(10))[0]}")
-    for archive in partial.glob("*.tgz"):
-        shutil.unpack_archive(archive, partial, format="gztar", filter="data")
-    (partial / "package").rename(folder)
-    shutil.rmtree(partial)
+    for archive in begun.glob("*.tgz"):
+        shutil.unpack_archive(archive, begun, format="gztar", filter="data")
+    (begun / "package").rename(folder)
+    shutil.rmtree(begun)
