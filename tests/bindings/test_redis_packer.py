@@ -14,6 +14,7 @@ from redis.exceptions import DataError
 
 from babelqueue_spark.bindings.redis import packer
 from babelqueue_spark.bindings.redis.packer import Packer
+from tests.examples import examples
 
 VALUES = st.lists(st.binary(max_size=300), max_size=20)
 
@@ -28,6 +29,7 @@ def packed(*arguments: Any) -> bytes:
     return b"".join(Packer().pack(*arguments))
 
 
+@examples(100)
 @given(VALUES, VALUES)
 def test_values_of_an_array_are_arguments(before: list[bytes], values: list[bytes]) -> None:
     part = pa.array([*before, *values], pa.binary()).slice(len(before))

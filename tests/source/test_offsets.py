@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from babelqueue_spark.connector.source.offsets import PartitionOffsets
+from tests.examples import examples
 
 OFFSETS = st.builds(
     PartitionOffsets,
@@ -46,6 +47,7 @@ def test_missing_partitions_are_added_and_others_kept() -> None:
     assert known.with_missing(offsets(a={0: 0, 1: 3})) == offsets(a={0: 5, 1: 3}, b={0: 1})
 
 
+@examples(100)
 @given(OFFSETS)
 def test_json_has_text_for_keys_and_comes_back(made: PartitionOffsets) -> None:
     texts: Any = made.to_json()
@@ -53,6 +55,7 @@ def test_json_has_text_for_keys_and_comes_back(made: PartitionOffsets) -> None:
     assert PartitionOffsets.from_json(texts) == made
 
 
+@examples(100)
 @given(OFFSETS, OFFSETS, st.integers(1, 5_000))
 def test_a_limit_holds_but_for_one_message_a_partition(
     start: PartitionOffsets, end: PartitionOffsets, messages: int

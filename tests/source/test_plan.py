@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from babelqueue_spark.connector.options import Options, read_options
 from babelqueue_spark.connector.source.plan import claims, count_tasks, plan_reads, task_bytes
+from tests.examples import examples
 
 
 def options(**given: Any) -> Options:
@@ -70,6 +71,7 @@ def test_without_a_budget_all_is_planned_in_partitions_of_the_usual_size() -> No
     assert (read["messages"], read["partitions"]) == (1_000_001, 41)
 
 
+@examples(100)
 @given(
     st.dictionaries(st.sampled_from("abcd"), st.integers(0, 50_000), min_size=1),
     st.integers(1, 20_000),
