@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.batches import ENVELOPE_COLUMN, milliseconds
-from babelqueue_spark.envelope import META_TYPE
-from babelqueue_spark.envelope.columns import is_blank
+from babelqueue_spark.envelope.columns import is_blank, meta_column
 
 VERSION = "bq-schema-version"
 JOB, TRACE_ID, ID, ATTEMPTS = "bq-job", "bq-trace-id", "bq-message-id", "bq-attempts"
@@ -96,21 +95,18 @@ def named_by_headers(messages: pa.RecordBatch) -> pa.RecordBatch:
     """Give `OUTGOING` messages an `ENVELOPE_COLUMN` of their headers, unless they have one."""
     if ENVELOPE_COLUMN.name in messages.schema.names:
         return messages
-    headers, rows = messages.column("headers"), len(messages)
-    found = {"id": header(headers, ID)}
-    fields = list(META_TYPE)
-    meta = [found.get(field.name, pa.nulls(rows, field.type)) for field in fields]
+    headers = messages.column("headers")
     columns = [
         header(headers, JOB),
         header(headers, TRACE_ID),
-        pa.StructArray.from_arrays(meta, fields=fields),
+        meta_column({"id": header(headers, ID)}, len(messages)),
         whole_numbers(header(headers, ATTEMPTS)),
     ]
     named = pa.StructArray.from_arrays(columns, fields=list(ENVELOPE_COLUMN.type))
     return messages.append_column(ENVELOPE_COLUMN, named)
 
 
-def own_content_type(given: dict[str, Text], *properties: str | None) -> Text | None:
+def take_properties(given: dict[str, Text], *properties: str | None) -> Text | None:
     """Take away the headers that go as properties, and former counts; return the content type.
 
     `properties` are those of `NAMES`; one that cannot be carried leaves its header.

@@ -4,7 +4,7 @@ They equal what Spark makes of the same columns (`to_arrow_schema`), so that a b
 without a cast.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -68,6 +68,14 @@ def timestamps(milliseconds: Sequence[int | None]) -> pa.TimestampArray:
     """Return the times since 1970; null beyond the years 1 to 9999."""
     bounded = pa.array([within(_TIMESTAMP_MS, value) for value in milliseconds], pa.int64())
     return pc.multiply(bounded, 1000).cast(TIMESTAMP)
+
+
+def meta_column(fields: Mapping[str, pa.Array], rows: int) -> pa.StructArray:
+    """Return `meta` of these fields; what is left out is null."""
+    columns = [
+        fields[field.name] if field.name in fields else pa.nulls(rows, field.type) for field in META_TYPE
+    ]
+    return pa.StructArray.from_arrays(columns, fields=list(META_TYPE))
 
 
 def within(limits: range, value: int | None) -> int | None:

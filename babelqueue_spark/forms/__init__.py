@@ -8,12 +8,13 @@ from babelqueue_spark.forms.cloudevents import BinaryEvents, CloudEvents
 from babelqueue_spark.forms.contract import Carrier, Form, Parts
 from babelqueue_spark.forms.plain import JobSource, PlainForm
 
-__all__ = ["FORMS", "BabelQueueForm", "Carrier", "Form", "JobSource", "Parts", "form_of"]
+__all__ = ["ENVELOPES", "FORMS", "Carrier", "Form", "JobSource", "Parts", "form_of"]
 
 FORMS: dict[str, type[Form]] = {
     kind.name: kind for kind in (BabelQueueForm, PlainForm, CloudEvents, BinaryEvents)
 }
 """Value of the option `envelope` → form."""
+ENVELOPES = BabelQueueForm()
 
 
 def form_of(name: str, job: JobSource | None = None) -> Form:

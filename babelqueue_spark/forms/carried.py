@@ -52,7 +52,7 @@ class CarriedForm(Form):
         if not pc.any(pc.greater(counts, 0)).as_py():
             return parts
         counted = pc.if_else(pc.greater(counts, 0), counts, None)
-        return self.retried(pa.RecordBatch.from_arrays([*parts], ["body", "headers"]), counted, carrier)
+        return self.retried(parts.batch(), counted, carrier)
 
     @abstractmethod
     def _encoded(self, messages: pa.RecordBatch, headers: pa.MapArray, carrier: Carrier) -> Parts:
@@ -120,6 +120,12 @@ class Opened:
         for row, wrapper in self._wrappers.items():
             values[row] = wrapper.attempts
         return pa.array(values, pa.int32())
+
+
+def unwrapped(body: bytes) -> bytes:
+    """Return a body without its wrapper."""
+    wrapper = _wrapper(body) if _KEY in body else None
+    return body if wrapper is None else wrapper.body()
 
 
 def with_headers(headers: pa.MapArray, values: dict[str, pa.StringArray]) -> pa.MapArray:

@@ -13,17 +13,19 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.headers import CONTENT_TYPE, ID
 from babelqueue_spark.envelope import META_TYPE, Reason
-from babelqueue_spark.envelope.columns import BLANKS, TIMESTAMP, envelope_schema
+from babelqueue_spark.envelope.columns import BLANKS, TIMESTAMP, envelope_schema, meta_column
 from babelqueue_spark.envelope.encoder import EnvelopeError
 from babelqueue_spark.envelope.jsontext import with_room
 from babelqueue_spark.envelope.typed import typed
-from babelqueue_spark.forms.carried import CarriedForm, Opened, with_headers
+from babelqueue_spark.forms.carried import CarriedForm, Opened, unwrapped, with_headers
 from babelqueue_spark.forms.contract import STRING, Carrier, Parts
-from babelqueue_spark.forms.plain import json_texts, metas, named
+from babelqueue_spark.forms.plain import json_texts, named
 
 PREFIXES = ("ce_", "cloudEvents:", "cloudEvents_", "ce-")
 """How attributes are named in headers: of Kafka, of AMQP (two ways), of HTTP."""
 STRUCTURED = "application/cloudevents+json; charset=UTF-8"
+_NAMED = ("type", "time")
+"""Attributes that a handler finds elsewhere."""
 _DATA = ("data", "data_base64")
 _CORE = ("specversion", "id", "source", "type", "time", "datacontenttype", "traceid")
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -67,7 +69,7 @@ class CloudEvents(CarriedForm):
         ]
         data = pa.array([event.data for event in events], STRING)
         extra = [
-            [(name, text) for name, text in event.attributes.items() if name not in ("id", "type", "time")]
+            [(name, text) for name, text in event.attributes.items() if name not in ("id", *_NAMED)]
             for event in events
         ]
         meta = {
@@ -81,7 +83,7 @@ class CloudEvents(CarriedForm):
             "job": _texts(events, "type"),
             "trace_id": pa.array([_trace(event.attributes) for event in events], STRING),
             "data": data if data_type == STRING else typed(data, data_type),
-            "meta": metas(meta, len(events)),
+            "meta": meta_column(meta, len(events)),
             "attempts": pc.fill_null(found.attempts, 0),
             "dead_letter": found.dead_letters(),
             "error": pa.array([event.error for event in events], STRING),
@@ -100,13 +102,10 @@ class CloudEvents(CarriedForm):
         return Parts(bodies, with_headers(named(headers, messages), {CONTENT_TYPE: kind}))
 
     def content(self, body: bytes, headers: Any) -> tuple[Any, dict[str, Any]]:
-        pairs = pa.array([[*dict(headers).items()]], pa.map_(STRING, STRING))
-        [event] = self.decode(
-            pa.RecordBatch.from_pydict({"body": pa.array([body]), "headers": pairs})
-        ).to_pylist()
-        meta = {name: json.loads(text) for name, text in event["meta"]["extra"] or ()}
-        data = None if event["data"] is None else json.loads(event["data"])
-        return data, {**meta, "id": event["meta"]["id"]}
+        inner = unwrapped(body)
+        event = _event(inner.decode() or None, dict(headers), not inner)
+        data = None if event.data is None else with_room(json.loads, event.data)
+        return data, {name: json.loads(text) for name, text in event.attributes.items() if name not in _NAMED}
 
 
 class BinaryEvents(CloudEvents):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 STRING = pa.string()
@@ -29,6 +31,18 @@ class Parts(NamedTuple):
 
     bodies: pa.BinaryArray
     headers: pa.MapArray
+
+    def batch(self) -> pa.RecordBatch:
+        """Return them as messages."""
+        return pa.RecordBatch.from_arrays([*self], ["body", "headers"])
+
+    def replaced(self, rows: Sequence[int], others: Parts) -> Parts:
+        """Return the parts with others in the place of some rows, in their order."""
+        order = np.arange(len(self.bodies))
+        order[list(rows)] = len(order) + np.arange(len(rows))
+        taken = pa.array(order)
+        pairs = zip(self, others, strict=True)
+        return Parts(*(pa.concat_arrays([one, other.cast(one.type)]).take(taken) for one, other in pairs))
 
 
 class Form(ABC):

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelqueue_spark.bindings.headers import ID, JOB, NAMES, TRACE_ID, header
-from babelqueue_spark.envelope import META_TYPE, Reason
-from babelqueue_spark.envelope.columns import envelope_schema
+from babelqueue_spark.envelope import Reason
+from babelqueue_spark.envelope.columns import envelope_schema, meta_column
 from babelqueue_spark.envelope.encoder import EnvelopeError
 from babelqueue_spark.envelope.jsontext import FINITE, MAX_DEPTH, is_utf8, with_room
 from babelqueue_spark.envelope.outline import too_deep
 from babelqueue_spark.envelope.scan import beyond_limits, no_values
 from babelqueue_spark.envelope.typed import typed
-from babelqueue_spark.forms.carried import CarriedForm, Opened, with_headers
+from babelqueue_spark.forms.carried import CarriedForm, Opened, unwrapped, with_headers
 from babelqueue_spark.forms.contract import STRING, Carrier, Parts
 
 
@@ -69,7 +69,7 @@ class PlainForm(CarriedForm):
             "job": self._jobs(found, data),
             "trace_id": header(found.headers, TRACE_ID),
             "data": data if data_type == STRING else typed(data, data_type),
-            "meta": metas(ids, len(data)),
+            "meta": meta_column(ids, len(data)),
             "attempts": pc.fill_null(found.attempts, 0),
             "dead_letter": found.dead_letters(),
             "error": pc.if_else(data.is_null(), str(Reason.INVALID_DATA), None),
@@ -85,8 +85,7 @@ class PlainForm(CarriedForm):
         return Parts(bodies, named(headers, messages) if carrier.names else headers)
 
     def content(self, body: bytes, headers: Any) -> tuple[Any, dict[str, Any]]:
-        [inner] = Opened(pa.RecordBatch.from_pydict({"body": pa.array([body])})).bodies.to_pylist()
-        return with_room(json.loads, inner), {"id": dict(headers).get(ID)}
+        return with_room(json.loads, unwrapped(body)), {"id": dict(headers).get(ID)}
 
     def _jobs(self, found: Opened, data: pa.StringArray) -> pa.StringArray:
         if self._job is None:
@@ -104,14 +103,6 @@ def named(headers: pa.MapArray, messages: pa.RecordBatch) -> pa.MapArray:
     return with_headers(
         headers, dict(zip(NAMES, (messages.column("job"), messages.column("trace_id"), ids), strict=True))
     )
-
-
-def metas(fields: dict[str, pa.Array], rows: int) -> pa.StructArray:
-    """Return `meta` of these fields; what is left out is null."""
-    columns = [
-        fields[field.name] if field.name in fields else pa.nulls(rows, field.type) for field in META_TYPE
-    ]
-    return pa.StructArray.from_arrays(columns, fields=list(META_TYPE))
 
 
 def json_texts(bodies: pa.BinaryArray) -> pa.StringArray:

@@ -11,7 +11,7 @@ import pytest
 from babelqueue_spark.bindings import OUTGOING, BaseBinding, Binding, LogBinding
 from babelqueue_spark.connector.options import Options, write_options
 from babelqueue_spark.connector.publishing import publish
-from babelqueue_spark.connector.rows.carriers import carrier_of
+from babelqueue_spark.connector.rows.carriers import carried_headers, carrier_of
 from babelqueue_spark.connector.rows.dead_letters import dead_letter_blocks
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows
@@ -80,8 +80,8 @@ class FormContract:
         """Publish messages and read them."""
         rows = len(parts.bodies)
         beside = [pa.nulls(rows, OUTGOING.field(name).type) for name in ("key", "delay")]
-        headers = parts.headers if binding.capabilities.headers else pa.nulls(rows, OUTGOING.types[1])
-        publish(binding, queue, pa.RecordBatch.from_arrays([parts.bodies, headers, *beside], schema=OUTGOING))
+        columns = [parts.bodies, carried_headers(parts.headers, binding), *beside]
+        publish(binding, queue, pa.RecordBatch.from_arrays(columns, schema=OUTGOING))
         return self.read(binding, queue, rows)
 
     def _assert_rows(

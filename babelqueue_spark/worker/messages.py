@@ -12,7 +12,7 @@ from typing import Any
 
 from babelqueue_spark.connector.rows.given import extra_of
 from babelqueue_spark.errors import BabelQueueError
-from babelqueue_spark.forms import BabelQueueForm, Form
+from babelqueue_spark.forms import ENVELOPES, Form
 
 BYPASS_HEADER = "bq-replay-bypass"
 """Any text in this header marks a redriven message whose effects outside are not wanted again."""
@@ -29,7 +29,6 @@ CAUSATION_META = "causation_id"
 LONGEST_JOB_ID = 1_024
 CANCELLED = "cancelled"
 """Has the name of a job among the columns of what a handler returned, where it is to be cancelled."""
-_BABELQUEUE = BabelQueueForm()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -91,7 +90,7 @@ class Message:
     body: bytes
     headers: Mapping[str, str]
     key: str | None
-    form: Form = _BABELQUEUE
+    form: Form = ENVELOPES
 
     @property
     def data(self) -> Any:

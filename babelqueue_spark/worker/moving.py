@@ -20,6 +20,7 @@ from babelqueue_spark.bindings.batches import HEADERS
 from babelqueue_spark.connector.message_log import MessageLog, message_log
 from babelqueue_spark.connector.options import Options
 from babelqueue_spark.connector.publishing import publish_or_singly
+from babelqueue_spark.connector.rows.carriers import carried_headers
 from babelqueue_spark.connector.rows.dead_letters import is_dead_letter_queue
 from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows
 from babelqueue_spark.errors import (
@@ -226,8 +227,8 @@ def _choose(
     """Choose the rows that may move; count the others."""
     rows = to_rows(batch, plan.queue, binding, SCHEMA, given)
     selected = plan.selection.rows(batch, rows)
-    redriven = pa.RecordBatch.from_arrays([*given.form.redriven(batch)], ["body", "headers"])
-    read = given.form.decode(redriven, allow_list_data=given.allow_empty_list_data)
+    redriven = given.form.redriven(batch)
+    read = given.form.decode(redriven.batch(), allow_list_data=given.allow_empty_list_data)
     stripped = read.column("error").to_pylist()
     chosen: dict[int, Move] = {}
     columns = rows.select(["job", "trace_id", "meta", "dead_letter", "delivery"]).to_pylist()
@@ -331,9 +332,8 @@ def _too_large(ids: Sequence[str]) -> str:
 def _outgoing(deliveries: pa.RecordBatch, plan: Plan, binding: Binding, form: Form) -> pa.RecordBatch:
     can = binding.capabilities
     count = deliveries.num_rows
-    bodies, headers = form.redriven(deliveries)
-    if not can.headers and not binding.kept_headers:
-        headers = pa.nulls(count, HEADERS)
+    bodies, found = form.redriven(deliveries)
+    headers = carried_headers(found, binding)
     if plan.bypass:
         mark = (BYPASS_HEADER, "1")
         given = ([pair for pair in pairs or () if pair[0] != mark[0]] for pairs in headers.to_pylist())

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from babelqueue_spark.bindings import OUTGOING, BaseBinding
 from babelqueue_spark.connector.options import Options
-from babelqueue_spark.connector.rows.carriers import carrier_of
+from babelqueue_spark.connector.rows.carriers import carried_headers, carrier_of
 from babelqueue_spark.connector.rows.dead_letters import dead_letter_blocks, dead_letter_queue
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.connector.rows.size_limits import within_bounds
@@ -132,9 +132,7 @@ def _copies(
         "queue": rows.column("queue", chosen),
         "dead": pa.repeat(dead, count),
         "body": parts.bodies,
-        "headers": parts.headers
-        if can.headers or binding.kept_headers
-        else pa.nulls(count, OUTGOING_MESSAGES.field("headers").type),
+        "headers": carried_headers(parts.headers, binding),
         "key": rows.column("key", chosen) if can.keys else pa.nulls(count, pa.string()),
         "delay": pa.array(delays, pa.int64()),
         "job_id": pa.nulls(count, pa.string()),

@@ -13,11 +13,10 @@ from babelqueue_spark.bindings import OUTGOING
 from babelqueue_spark.envelope import SCHEMA_VERSION
 from babelqueue_spark.envelope.columns import META_TYPE, is_blank
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.forms import BabelQueueForm, Form
+from babelqueue_spark.forms import ENVELOPES, Form
 from babelqueue_spark.worker.decisions import fingerprint
 from babelqueue_spark.worker.messages import CAUSATION_META, Message
 
-_BABELQUEUE = BabelQueueForm()
 VERSION_HEADERS = ("bq-schema-version", "bq_schema_version")
 """Where brokers with native properties carry the schema version; Artemis has no hyphens."""
 
@@ -49,7 +48,7 @@ class Rows:
         attempts: the column, 0 where it is null.
     """
 
-    def __init__(self, batches: Sequence[pa.RecordBatch], form: Form = _BABELQUEUE) -> None:
+    def __init__(self, batches: Sequence[pa.RecordBatch], form: Form = ENVELOPES) -> None:
         self._form = form
         self.table = pa.Table.from_batches(batches).select(INPUT.names).cast(INPUT).combine_chunks()
         self.bodies: list[bytes] = self._list("body")

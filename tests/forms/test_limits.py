@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,9 +15,11 @@ import pika
 import pyarrow as pa
 import pytest
 
-from babelqueue_spark.bindings import BaseBinding
+from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.artemis import amqp
 from babelqueue_spark.bindings.artemis.messages import received
+from babelqueue_spark.bindings.firehose.binding import LARGEST_RECORD, FirehoseBinding
+from babelqueue_spark.bindings.headers import named_by_headers
 from babelqueue_spark.bindings.rabbitmq.messages import message, properties
 from babelqueue_spark.bindings.sql.pgmq import _is_json
 from babelqueue_spark.connector.options import write_options
@@ -89,52 +92,26 @@ def test_a_catalog_hides_the_error_of_a_dead_letter_in_its_header(catalog: Regis
     assert "failed" in line
 
 
-class Small(BaseBinding):
-    """Takes 700 bytes."""
-
-    name = title = "small"
-    capabilities = SimpleNamespace(publish_batch=100, publish_once=False, headers=False)  # type: ignore[assignment]
-
-    def __init__(self) -> None:
-        self.config = SimpleNamespace(native=True)  # type: ignore[assignment]
-        self.published: list[bytes] = []
-
-    def backlog(self, queue: str) -> int:
-        return 0
-
-    def browse(self, queue: str) -> Any:
-        return iter(())
-
-    def close(self) -> None:
-        return None
-
-    def too_large(self, queue: str, messages: pa.RecordBatch) -> list[int]:
-        return [row for row, body in enumerate(messages.column("body").to_pylist()) if len(body) > 700]
-
-    def publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None = None) -> int:
-        if self.too_large(queue, messages):
-            raise MessageTooLargeError("too large")
-        self.published += messages.column("body").to_pylist()
-        return len(messages)
-
-    def _publish(self, queue: str, messages: pa.RecordBatch, *, idempotency_key: str | None) -> int:
-        raise NotImplementedError
+@pytest.fixture
+def firehose() -> Iterator[FirehoseBinding]:
+    """A broker without headers that knows what is too large before it connects."""
+    with FirehoseBinding(BindingConfig(url="firehose://eu-west-1", native=True)) as binding:
+        yield binding
 
 
-def test_a_body_that_is_too_large_loses_none_of_its_members() -> None:
-    binding = Small()
-    body = json.dumps({"event": "moved", "dead_letter": {"report": "x" * 800}}).encode()
+def test_a_body_that_is_too_large_loses_none_of_its_members(firehose: FirehoseBinding) -> None:
+    body = json.dumps({"event": "moved", "dead_letter": {"report": "x" * LARGEST_RECORD}}).encode()
     with pytest.raises(MessageTooLargeError):
-        publish(binding, "orders", outgoing([body]))
-    assert binding.published == []
+        publish(firehose, "orders", outgoing([body]))
 
 
-def test_a_wrapped_dead_letter_that_is_too_large_keeps_its_reason() -> None:
-    bodies = [b'"%s"' % (b"x" * 300), b"1"]
+def test_a_wrapped_dead_letter_that_is_too_large_keeps_its_reason(firehose: FirehoseBinding) -> None:
+    bodies = [b'"%s"' % (b"x" * (LARGEST_RECORD - 500)), b"1"]
     dead = letters(bodies, NO_HEADERS, "e" * 600)
-    cut = within_bounds(dead, pa.array(bodies), ["orders.dlq"] * 2, Small(), PLAIN)
+    cut = within_bounds(dead, pa.array(bodies), ["orders.dlq"] * 2, firehose, PLAIN)
     found = PLAIN.decode(cut).column("dead_letter").to_pylist()
     assert [(row["reason"], row["original_queue"]) for row in found] == [("failed", "orders")] * 2
+    assert [row["error"] for row in found] == [None, "e" * 600]
     assert PLAIN.redriven(cut).bodies.to_pylist() == bodies
 
 
@@ -201,21 +178,15 @@ def test_properties_win_over_headers_and_come_back_on_rabbitmq() -> None:
     assert (row["job"], row["meta"]["id"]) == ("paid", "M1")
     assert len(dict(headers or ())) == len(headers or ())
     sent = outgoing([body], headers=[dict(headers or ())])
-    [again] = properties(named(sent), native=True)
+    [again] = properties(named_by_headers(sent), native=True)
     assert (again.type, again.message_id) == ("paid", "M1")
     assert again.headers["x-attempts"] == 0
 
 
 def test_a_job_that_fits_no_property_stays_a_header() -> None:
-    [made] = properties(named(outgoing([b"1"], headers=[{"bq-job": "j" * 256}])), native=True)
+    [made] = properties(named_by_headers(outgoing([b"1"], headers=[{"bq-job": "j" * 256}])), native=True)
     assert made.type is None
     assert made.headers["bq-job"] == "j" * 256
-
-
-def named(messages: pa.RecordBatch) -> pa.RecordBatch:
-    from babelqueue_spark.bindings.headers import named_by_headers
-
-    return named_by_headers(messages)
 
 
 def test_properties_win_over_headers_on_artemis() -> None:

@@ -9,7 +9,7 @@ from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.sqs import SqsBinding
 from babelqueue_spark.connector.rows.size_limits import within_bounds
 from babelqueue_spark.errors import BrokerError
-from babelqueue_spark.forms import form_of
+from babelqueue_spark.forms import ENVELOPES
 from tests.streams import outgoing
 
 
@@ -26,9 +26,7 @@ def limited(kind: type[SqsBinding] = SqsBinding) -> SqsBinding:
 
 def bounded(bodies: list[bytes], received: list[bytes | None], binding: SqsBinding) -> list[bytes]:
     targets = [f"queue-{row % 2}" for row in range(len(bodies))]
-    kept = within_bounds(
-        outgoing(bodies), pa.array(received, pa.binary()), targets, binding, form_of("babelqueue")
-    )
+    kept = within_bounds(outgoing(bodies), pa.array(received, pa.binary()), targets, binding, ENVELOPES)
     found: list[bytes] = kept.column("body").to_pylist()
     return found
 

@@ -12,7 +12,7 @@ from pyspark.errors import PythonException
 
 from babelqueue_spark.worker import Message, Outgoing, Worker, redrive
 from tests.brokers import url_of
-from tests.streams import run, stream
+from tests.streams import publish, run, stream
 from tests.worker.queues import taken, work_off
 
 pytestmark = pytest.mark.spark
@@ -24,8 +24,6 @@ PLAIN = {"envelope": "none", "jobFrom": "field:event"}
 def sent(url: str, queue: str, *bodies: bytes) -> None:
     """What any program may put on the queue; on RabbitMQ by a bare client."""
     if not url.startswith("amqp"):
-        from tests.streams import publish
-
         publish(url, queue, bodies)
         return
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:

@@ -18,8 +18,8 @@ from babelqueue_spark.bindings.headers import (
     TRACE_ID,
     Shown,
     beside,
-    own_content_type,
     shown,
+    take_properties,
     with_properties,
 )
 
@@ -40,7 +40,7 @@ def encoded(messages: pa.RecordBatch, options: ArtemisOptions, *, native: bool =
     for body, headers, key, delay, envelope in rows:
         given = {name: value for name, value in headers or () if value is not None}
         properties = _properties(envelope, key)
-        if native and (kind := own_content_type(given, envelope.job, envelope.trace_id, envelope.message_id)):
+        if native and (kind := take_properties(given, envelope.job, envelope.trace_id, envelope.message_id)):
             properties["content-type"] = amqp.symbol(kind)
         if options.duplicate_detection and envelope.message_id:
             given.setdefault(_DUPLICATE_ID, envelope.name())

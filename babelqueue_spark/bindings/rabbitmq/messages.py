@@ -17,7 +17,7 @@ from babelqueue_spark.bindings.headers import (
     ID,
     JOB,
     TRACE_ID,
-    own_content_type,
+    take_properties,
     with_properties,
 )
 
@@ -52,7 +52,7 @@ def properties(messages: pa.RecordBatch, *, native: bool = False) -> Iterator[pi
         *(column.to_pylist() for column in columns), strict=True
     ):
         given = dict(headers or ())
-        kind = own_content_type(given, job, trace_id, message_id) if native else None
+        kind = take_properties(given, job, trace_id, message_id) if native else None
         contract = {"x-schema-version": version, "x-source-lang": lang, "x-attempts": attempts}
         yield pika.BasicProperties(
             content_type=kind or "application/json",

@@ -22,8 +22,8 @@ from babelqueue_spark.bindings.headers import (
     Shown,
     UnsendableError,
     is_whole_number,
-    own_content_type,
     shown,
+    take_properties,
     with_properties,
 )
 from babelqueue_spark.envelope.columns import TIMESTAMP, is_blank
@@ -61,7 +61,7 @@ def entries(messages: pa.RecordBatch, session: str | None, *, native: bool = Fal
             )
         named = dict(headers or ())
         properties = (envelope.job, envelope.trace_id, envelope.message_id)
-        kind = own_content_type(named, *properties) if native else None
+        kind = take_properties(named, *properties) if native else None
         if native and envelope.message_id:
             named[ID] = envelope.message_id  # that of a retry is another one
         message = ServiceBusMessage(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -60,18 +59,9 @@ def parts_and_envelopes(
         found, envelopes = _made(rows, queues, ids, made, carrier)
     if not pc.any(dead).as_py():
         return found, envelopes
-    messages = pa.RecordBatch.from_arrays([part.filter(dead) for part in found], ["body", "headers"])
-    annotated = rows.form.dead_lettered(messages, _completed(rows, blocks, queues, dead), carrier)
-    return _with(found, dead, annotated), None
-
-
-def _with(parts: Parts, mask: pa.BooleanArray, others: Parts) -> Parts:
-    """Return the parts, those of others where the mask says so."""
-    order = np.arange(len(mask))
-    order[pc.indices_nonzero(mask).to_numpy()] = len(mask) + np.arange(mask.true_count)
-    rows = pa.array(order)
-    pairs = zip(parts, others, strict=True)
-    return Parts(*(pa.concat_arrays([one, other.cast(one.type)]).take(rows) for one, other in pairs))
+    blocks = _completed(rows, blocks, queues, dead)
+    annotated = rows.form.dead_lettered(found.batch().filter(dead), blocks, carrier)
+    return found.replaced(pc.indices_nonzero(dead).to_pylist(), annotated), None
 
 
 def _made(
@@ -92,7 +82,8 @@ def _made(
             "correct it, or set its dead_letter column"
         ) from None
     if not everything:
-        return _with(Parts(rows.body, rows.headers), made, encoded), None
+        others = pc.indices_nonzero(made).to_pylist()
+        return Parts(rows.body, rows.headers).replaced(others, encoded), None
     if form.native:
         return encoded, None
     fields = list(ENVELOPE_COLUMN.type)

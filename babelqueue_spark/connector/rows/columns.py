@@ -16,10 +16,9 @@ from babelqueue_spark.connector.rows.payloads import texts_of_payloads
 from babelqueue_spark.envelope import DEAD_LETTER_TYPE, META_TYPE
 from babelqueue_spark.envelope.columns import BLANKS, TIMESTAMP
 from babelqueue_spark.errors import BabelQueueError
-from babelqueue_spark.forms import BabelQueueForm, Form
+from babelqueue_spark.forms import ENVELOPES, Form
 
 _MOST_ATTEMPTS = 2**31 - 1
-_BABELQUEUE = BabelQueueForm()
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class WriteRows:
     batch: pa.RecordBatch
     first: int = 0
     names: Sequence[str] | None = None
-    form: Form = _BABELQUEUE
+    form: Form = ENVELOPES
     quotes_large_numbers: bool = False
 
     def __len__(self) -> int:

@@ -28,10 +28,9 @@ from babelqueue_spark.connector.rows.payloads import check_data
 from babelqueue_spark.envelope import Reason
 from babelqueue_spark.envelope.typed import typed
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.forms import BabelQueueForm, Form
+from babelqueue_spark.forms import ENVELOPES, Form
 from babelqueue_spark.schemas.registry import Registry
 
-_BABELQUEUE = BabelQueueForm()
 _STRINGS = MapType(StringType(), StringType())
 
 
@@ -196,7 +195,7 @@ def envelope_columns(
     wanted: StructType,
     allow_list_data: bool,
     catalog: Registry | None = None,
-    form: Form = _BABELQUEUE,
+    form: Form = ENVELOPES,
 ) -> dict[str, pa.Array]:
     """Decode the columns of the envelope; `data` gets its wanted type if that is not text.
 

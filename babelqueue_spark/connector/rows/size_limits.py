@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -46,7 +45,7 @@ def within_bounds(
         if not refused:
             return messages
         if form.native:
-            cut = _with_parts(messages, refused, _short(messages, binding, form))
+            cut = _with_parts(messages, refused, _short(_rows(messages, refused), binding, form))
         else:
             cut = _with_bodies(messages, refused, _without_errors(messages.column("body")))
         bare = _refused(cut, refused, targets, binding)
@@ -61,7 +60,7 @@ def within_bounds(
         len(bare),
     )
     if form.native:
-        return _with_parts(cut, bare, form.redriven(cut))
+        return _with_parts(cut, bare, form.redriven(_rows(cut, bare)))
     return _with_bodies(cut, bare, received)
 
 
@@ -96,11 +95,14 @@ def _refused(
     ]
 
 
+def _rows(messages: pa.RecordBatch, rows: Sequence[int]) -> pa.RecordBatch:
+    return messages.take(pa.array(rows, pa.int64()))
+
+
 def _short(messages: pa.RecordBatch, binding: BaseBinding, form: Form) -> Parts:
     """Messages without an envelope, with short blocks."""
-    return form.dead_lettered(
-        messages, _cut(form.decode(messages).column("dead_letter")), carrier_of(binding)
-    )
+    blocks = form.decode(messages).column("dead_letter")
+    return form.dead_lettered(messages, _cut(blocks), carrier_of(binding))
 
 
 def _cut(blocks: pa.StructArray) -> pa.StructArray:
@@ -127,15 +129,12 @@ def _blocks(bodies: pa.BinaryArray) -> pa.StructArray:
     return decode(bodies).column("dead_letter")
 
 
-def _with_parts(messages: pa.RecordBatch, rows: Sequence[int], parts: Parts) -> pa.RecordBatch:
+def _with_parts(messages: pa.RecordBatch, rows: Sequence[int], others: Parts) -> pa.RecordBatch:
     """Return the messages, those in `rows` with other bodies and headers."""
-    order = np.arange(len(messages))
-    order[list(rows)] += len(messages)
+    parts = Parts(messages.column("body"), messages.column("headers")).replaced(rows, others)
     for name, column in zip(("body", "headers"), parts, strict=True):
         place = messages.schema.get_field_index(name)
-        kind = messages.schema.field(place)
-        both = pa.concat_arrays([messages.column(place), column.cast(kind.type)])
-        messages = messages.set_column(place, kind, both.take(pa.array(order)))
+        messages = messages.set_column(place, messages.schema.field(place), column)
     return messages
 
 

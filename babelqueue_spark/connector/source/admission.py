@@ -9,7 +9,7 @@ from typing import Any
 from babelqueue_spark.connector.options import Options
 
 
-class Admission:
+class BatchAdmission:
     """Delays batches until `minMessagesPerTrigger` messages wait, or `maxTriggerDelay` is over.
 
     As in Spark's Kafka source, the delay counts from the last batch, and begins again when it is over. The

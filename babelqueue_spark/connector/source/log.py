@@ -18,7 +18,7 @@ from babelqueue_spark.bindings import LogBinding, binding_class
 from babelqueue_spark.connector.option_table import Offsets
 from babelqueue_spark.connector.options import Options
 from babelqueue_spark.connector.rows.reading import read_rows
-from babelqueue_spark.connector.source.admission import Admission
+from babelqueue_spark.connector.source.admission import BatchAdmission
 from babelqueue_spark.connector.source.offsets import PartitionOffsets
 from babelqueue_spark.connector.source.pace import Pace
 from babelqueue_spark.connector.source.plan import WORTH_A_TASK
@@ -89,7 +89,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._driver: LogBinding | None = None
         self._pace = Pace()
-        self._admission = Admission(options)
+        self._admission = BatchAdmission(options)
         self._tally: _Tally | None = None
         self._initial: PartitionOffsets | None = None
         self._known: PartitionOffsets | None = None

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from babelqueue_spark.bindings import Binding
 from babelqueue_spark.connector.options import Options
 from babelqueue_spark.connector.rows.reading import read_rows
-from babelqueue_spark.connector.source.admission import Admission
+from babelqueue_spark.connector.source.admission import BatchAdmission
 from babelqueue_spark.connector.source.claiming import deliveries_of
 from babelqueue_spark.connector.source.pace import Pace
 from babelqueue_spark.connector.source.plan import (
@@ -128,7 +128,7 @@ class _Planner:
         self._first_plan = True
         self._drain = _Drain(self._journal)
         self._pace = Pace()
-        self._admission = Admission(options)
+        self._admission = BatchAdmission(options)
 
     def close(self) -> None:
         self._binding.close()
