@@ -83,9 +83,7 @@ def decide(rows: Rows, handlers: Handlers, admission: Admission, rules: Rules, c
 
     What a handler raises is a verdict; what its `partition_setup` raises is not, and is raised here.
     """
-    decided = _Deciding(rows, handlers, admission, rules, calls).all()
-    outputs = [Output(row, columns) for row, (_, returned) in enumerate(decided) for columns in returned]
-    return Decisions(tuple(verdict for verdict, _ in decided), tuple(outputs))
+    return _Deciding(rows, handlers, admission, rules, calls).all()
 
 
 @dataclass(eq=False, slots=True)
@@ -145,14 +143,16 @@ class _Deciding:
         self._admission = admission
         self._rules = rules
         self._calls = calls
-        self._decided: list[_Decided | None] = [None] * len(rows)
+        # One object a row, and no more: a million of them would keep the garbage collector busy.
+        self._verdicts: list[Verdict | None] = [None] * len(rows)
+        self._returned: dict[int, Sequence[dict[str, Any]]] = {}
         self._flows: dict[int, _Flow] = {}
         self._turns = _Turns()
         self._ready: deque[int] = deque()
         self._trials: dict[str, int] = {}
         self._renewed_at = time.monotonic()
 
-    def all(self) -> list[_Decided]:
+    def all(self) -> Decisions:
         """Decide about all rows."""
         unread = iter(range(len(self._rows)))
         try:
@@ -163,10 +163,14 @@ class _Deciding:
                 elif self._flows:
                     self._settle_one()
                 else:
-                    return [decided for decided in self._decided if decided is not None]
+                    break
         finally:
             for flow in self._flows.values():  # an error ends all: spans end in the context where they began
                 flow.context.run(flow.steps.close)
+        outputs = (
+            Output(row, columns) for row, returned in sorted(self._returned.items()) for columns in returned
+        )
+        return Decisions(tuple(verdict for verdict in self._verdicts if verdict), tuple(outputs))
 
     # -- before a call -----------------------------------------------------------------------------
 
@@ -174,7 +178,7 @@ class _Deciding:
         """Decide about a row, start its calls, or leave it to those before it in its line."""
         verdict = self._without_handler(row)
         if verdict is not None:
-            self._decided[row] = verdict, []
+            self._verdicts[row] = verdict
             return
         bounds = self._handlers.bounds(self._rows.jobs[row])
         if bounds.limits.ordered_by is not None or self._admission.tells_repeats:
@@ -304,7 +308,7 @@ class _Deciding:
             raise
         except BaseException as error:  # noqa: BLE001 (whatever a handler raises)
             return self._raised(row, error, bounds), []
-        return self._returned(row, returned, bounds), returned
+        return self._handled(row, returned, bounds), returned
 
     def _steps(self, row: int, bounds: Bounds) -> Generator[Step, Any, _Decided]:
         """Call the handler of a message, then its subscribers."""
@@ -329,7 +333,7 @@ class _Deciding:
             self._admission.renew([row])
             context = partial(rows.context, row, rules.context)
             returned += yield from notified(subscriber, rows.message(row), context, rules)
-        return self._returned(row, returned, bounds, failed=bool(failed)), returned
+        return self._handled(row, returned, bounds, failed=bool(failed)), returned
 
     # -- after a call ------------------------------------------------------------------------------
 
@@ -343,7 +347,7 @@ class _Deciding:
         parent = None if span is None else span.traceparent
         return outgoing_rows(result, message, headers=self._rules.headers, context=context, parent=parent)
 
-    def _returned(self, row: int, returned: Any, bounds: Bounds, *, failed: bool = False) -> Verdict:
+    def _handled(self, row: int, returned: Any, bounds: Bounds, *, failed: bool = False) -> Verdict:
         if bounds.breaker is not None:
             bounds.breaker.count(failed=failed)
         self._admission.handled(row, returned)
@@ -366,7 +370,9 @@ class _Deciding:
 
     def _end(self, row: int, decided: _Decided) -> None:
         """Note what was decided; what stood behind the row in its lines is next."""
-        self._decided[row] = decided
+        self._verdicts[row], returned = decided
+        if returned:
+            self._returned[row] = returned
         self._ready.extend(self._turns.leave(row))
         if self._trials:
             self._trials = {name: trying for name, trying in self._trials.items() if trying != row}

@@ -63,7 +63,7 @@ class Rows:
             ]
         self.violations: list[str | None] = self._list("violation")
         self.attempts: list[int] = [count or 0 for count in self._list("attempts")]
-        self._headers: list[Any] = self._list("headers")
+        self._headers: list[Any] = self._pairs("headers")
         self.keys: list[str | None] = self._list("key")
 
     def check_form(self) -> None:
@@ -127,10 +127,9 @@ class Rows:
         }
 
     def parts(self, rows: Sequence[int]) -> pa.RecordBatch:
-        """Take `body` and `headers` of some messages."""
-        return pa.RecordBatch.from_arrays(
-            [self.column(name, rows) for name in ("body", "headers")], ["body", "headers"]
-        )
+        """Take `body` and `headers` of some messages; null where there are none."""
+        headers = pa.array([self._headers[row] or None for row in rows], INPUT.field("headers").type)
+        return pa.RecordBatch.from_arrays([self.column("body", rows), headers], ["body", "headers"])
 
     def column(self, name: str, rows: Sequence[int]) -> pa.Array:
         """Take some values of a column."""
@@ -138,7 +137,11 @@ class Rows:
 
     @cached_property
     def _extra(self) -> list[Any]:
-        return self._list("extra")
+        return self._pairs("extra")
+
+    def _pairs(self, name: str) -> list[Any]:
+        maps = self.table.column(name)
+        return self._list(name) if any(len(chunk.keys) for chunk in maps.chunks) else [None] * len(maps)
 
     def _list(self, name: str) -> list[Any]:
         values: list[Any] = self.table.column(name).to_pylist()
