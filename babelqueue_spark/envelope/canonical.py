@@ -52,6 +52,9 @@ def _begins() -> Iterator[tuple[int, int]]:
 
 
 _BEGINS = tuple(_begins())
+_HEAD_REACH, _TAIL_REACH = 192, 320
+"""How far the frame's keys reach into a body from its begin and its end."""
+_FRAME_REACH = _HEAD_REACH + _TAIL_REACH
 _FEWEST_KEYS = _FRAME_TEXT.count(b'":')
 #: The pieces, and what lies between this body and the next one.
 _PIECES = 2 * len(_FRAME)
@@ -95,7 +98,7 @@ def read(bodies: Any, data_type: Any = _TEXT) -> Canonical:
 def _read_slice(part: Any, data_type: Any) -> tuple[Rows, list[Any]]:
     """Return the rows that can be read, and their columns with the structs taken apart."""
     octets, bounds = octets_of(part)
-    rows, cuts = _cut(octets, bounds)
+    rows, cuts = _cut(_key_ends(part), bounds)
     if not len(rows):
         return rows, []
     pieces = cut(part, np.append(cuts.T, bounds[-1]))  # one row's after the other's
@@ -123,9 +126,28 @@ def _only(wanted: Mask, rows: Rows, leaves: list[Any]) -> tuple[Rows, list[Any]]
     return rows[wanted], [leaf.filter(pa.array(wanted)) for leaf in leaves]
 
 
-def _cut(octets: Octets, bounds: Places) -> tuple[Rows, Places]:
+def _key_ends(bodies: Any) -> Rows:
+    """Find the ends of keys (`":`); in long bodies, of those that can be keys of the frame."""
+    octets, bounds = octets_of(bodies)
+    if len(bounds) < 2 or np.diff(bounds).min() < _FRAME_REACH:
+        return places(octets[bounds[0] : bounds[-1]], _ends_key, reach=1) + int(bounds[0])
+    found = [
+        _ends_key_at(pc.binary_slice(bodies, 0, _HEAD_REACH), bounds[:-1]),
+        _ends_key_at(pc.binary_slice(bodies, -_TAIL_REACH), bounds[1:] - _TAIL_REACH),
+    ]
+    return np.sort(np.concatenate(found))
+
+
+def _ends_key_at(parts: Any, begins: Places) -> Rows:
+    """Find the ends of keys in parts of one length, which begin at these places."""
+    octets, bounds = octets_of(parts)
+    found, length = places(octets[bounds[0] : bounds[-1]], _ends_key, reach=1), int(bounds[1] - bounds[0])
+    ends: Rows = found % length + begins[found // length]
+    return ends
+
+
+def _cut(key_ends: Rows, bounds: Places) -> tuple[Rows, Places]:
     """Find the rows whose keys stand where canonical ones do, and where each of their pieces begins."""
-    key_ends = bounds[0] + places(octets[bounds[0] : bounds[-1]], _ends_key, reach=1)
     first = np.searchsorted(key_ends, bounds)
     rows = np.flatnonzero(np.diff(first) >= _FEWEST_KEYS)
     begins, ends = first[rows], first[rows + 1]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.envelope.typed import typed
-from tests.envelope.bodies import body
+from tests.envelope.bodies import META, body
 from tests.envelope.test_decode import NASTY
 from tests.examples import examples
 
@@ -197,3 +197,17 @@ def test_one_parse_gives_what_two_give(seed: int) -> None:
     texts, once = decode(array), decode(array, data_type=PAYLOAD)
     assert once.column("data") == typed(texts.column("data"), PAYLOAD)
     assert once.drop_columns("data") == texts.drop_columns("data")
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_long_bodies_are_read_as_beside_a_short_one(seed: int) -> None:
+    """Where all are long, the keys of the frame are looked for at both ends only."""
+    random = Random(seed)
+    names = ["orders", "o" * 150, 'or":"ders', "größe" * 30]
+    long = []
+    for _ in range(60):
+        data = {**random.choice(PAYLOADS), "text": 'a "job":"x" ' * 60, "deep": [{"trace_id": {}}] * 3}
+        one = body(job=random.choice(names), meta={**META, "queue": random.choice(names)}, data=data)
+        at = random.choice([random.randrange(200), len(one) - random.randrange(1, 330)])
+        long.append(one[:at] + random.choice(CUTS) + one[at + random.randrange(3) :])
+    assert decode(pa.array(long, pa.binary())) == decode(pa.array([*long, body()], pa.binary())).slice(0, 60)
