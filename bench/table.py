@@ -160,7 +160,7 @@ def write_rate(
 
 
 def show(rows: list[Row]) -> int:
-    """Print the rows; 1 when a ratio is below its floor."""
+    """Print the rows; returns how many are below their floor."""
     print(f"{'work':44} {'ours':>12}  {'against':44} {'theirs':>12} {'ratio':>8} {'wanted':>8}")
     for each in rows:
         floor = each["floor"]
@@ -169,7 +169,7 @@ def show(rows: list[Row]) -> int:
             f"{each['work']:44} {each['ours']:12,.0f}  {each['peer']:44} {each['theirs']:12,.0f} "
             f"{each['ratio']:6.2f} x {wanted:>8}{'  below' if is_low(each) else ''}"
         )
-    return int(any(map(is_low, rows)))
+    return sum(map(is_low, rows))
 
 
 def is_low(row: Row) -> bool:
