@@ -221,7 +221,7 @@ class BaseBinding(ABC):
         return ""
 
     def queues(self) -> list[str]:
-        """Return names of queues that hold messages, 1,000 at most; none where the broker lists none."""
+        """Return names of queues that are there, 1,000 at most; none where the broker lists none."""
         return []
 
     @abstractmethod

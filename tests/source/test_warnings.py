@@ -10,6 +10,7 @@ import pytest
 from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.connector.rows.reading import SCHEMA
 from babelqueue_spark.connector.source.stream import QueueStreamReader
+from tests.brokers import SERVERS
 from tests.servers import Server
 from tests.streams import WAIT, backlog, envelope, publish, stream
 
@@ -64,6 +65,18 @@ def test_a_queue_that_may_be_misspelt_is_told_once(tmp_path: Path, caplog: pytes
     for _ in range(2):
         reader.latestOffset(reader.initialOffset())
     assert [each.getMessage() for each in caplog.records] == ["queue 'ordres' is empty: did you mean orders?"]
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("broker", ["redis", "sqs"])
+def test_servers_know_what_a_name_was_meant_to_be(
+    broker: str, request: pytest.FixtureRequest, queue: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = request.getfixturevalue(SERVERS[broker]).url
+    publish(url, queue, [envelope(1)])
+    given = {"url": url, "queue": queue[:-1], "journalLocation": str(tmp_path / "journal")}
+    QueueStreamReader(read_options(given), SCHEMA).latestOffset()
+    assert f"queue '{queue[:-1]}' is empty: did you mean {queue}" in caplog.text
 
 
 @pytest.mark.server

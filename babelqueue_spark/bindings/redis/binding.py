@@ -55,12 +55,22 @@ class RedisBinding(Binding):
     def advice(self, queue: str) -> str:
         """Another prefix, as Laravel's connection or PhpRedis may set one."""
         ending = (DEFAULT_PREFIX if isinstance(self.layout, LaravelLayout) else ":") + queue
-        try:
-            keys = self._client.lists("*" + re.sub(r"([*?\[\]^\\])", r"\\\1", ending))
-        except BrokerError:  # SCAN is a right of its own
-            return ""
-        found = {key.decode("utf-8", "backslashreplace") for key in keys} - {self.layout.ready(queue)}
+        found = self._lists("*", ending) - {self.layout.ready(queue)}
         return _how_to_read(min(found), queue) if found else ""
+
+    def queues(self) -> list[str]:
+        """List those with ready messages; none in a cluster."""
+        prefix = self.layout.ready("")
+        names = (key.removeprefix(prefix) for key in self._lists(prefix, "*"))
+        return [name for name in names if not self.layout.is_own(name)][:1000]
+
+    def _lists(self, *pattern: str) -> set[str]:
+        """Return keys of lists: `*` stands for any text, other parts of the pattern for themselves."""
+        glob = "".join(part if part == "*" else re.sub(r"([*?\[\]^\\])", r"\\\1", part) for part in pattern)
+        try:
+            return {key.decode("utf-8", "backslashreplace") for key in self._client.lists(glob)}
+        except BrokerError:  # SCAN is a right of its own
+            return set()
 
     def oldest(self, queue: str) -> float | None:
         """`meta.created_at` of the head of the ready list, by its producer's clock."""

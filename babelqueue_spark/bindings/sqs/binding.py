@@ -96,6 +96,9 @@ class SqsBinding(Binding):
     def missing(self, queue: str) -> str:
         return f"the queue '{queue}'" if self._sqs.is_missing(queue) else ""
 
+    def queues(self) -> list[str]:
+        return self._sqs.names()
+
     def claim(self, queue: str, messages: int, max_bytes: int) -> pa.RecordBatch:
         """Claim by receives of ten, several in flight, until enough is taken or receives come back empty.
 

@@ -67,6 +67,14 @@ class SqsClient(AwsClient):
         is_name = _NAME.fullmatch(queue) and not self._options.prefix
         return bool(is_name) and queue not in self._urls and self._found(queue) is None
 
+    def names(self) -> list[str]:
+        """Return names of the account's queues; none where this login may not list them."""
+        try:
+            answer = self.call("list_queues", MaxResults=1000)
+        except BrokerError:
+            return []
+        return [short_name(url) for url in answer.get("QueueUrls", ())]
+
     def named(self, parameters: Mapping[str, Any]) -> str:
         return short_name(parameters.get("QueueName") or parameters.get("QueueUrl") or "")
 
