@@ -76,8 +76,9 @@ test-fast: setup ## Tests without Spark and servers
 	$(BIN)/pytest -m 'not spark and not server and not slow' $(PARALLEL)
 
 test: ready ## What a newcomer runs: the product proved small
-	@scripts/timed.sh "tests" $(BIN)/pytest -m 'not wide and not nightly' $(PARALLEL)
-	@scripts/timed.sh "smoke on PySpark $(OLDEST_PYSPARK)" $(OLDEST)/bin/python -m pytest -m 'spark and not server and not nightly and not wide' $(SMOKE_OF_SPARK)
+	@scripts/beside.sh "smoke on PySpark $(OLDEST_PYSPARK)" \
+	  '$(OLDEST)/bin/python -m pytest -m "spark and not server and not nightly and not wide" $(SMOKE_OF_SPARK)' \
+	  scripts/timed.sh "tests" $(BIN)/pytest -m 'not wide and not nightly' $(PARALLEL)
 
 ready:
 	@scripts/timed.sh "set-up" $(MAKE) --no-print-directory .venv/servers .venv/spark.jsa $(OLDEST)/installed
