@@ -28,7 +28,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from babelqueue_spark.worker import Message, Outgoing, RedisStore, Reject, SqlStore, Worker
+from babelqueue_spark.worker import Message, Outgoing, Policy, RedisStore, Reject, SqlStore, Worker
 from chaos import messages
 from chaos.checker import digest
 from chaos.notes import note
@@ -74,8 +74,7 @@ def worker_of(given: dict[str, Any], folder: Path) -> Worker:
         {**given["worker_options"], "url": given["url"]},
         state=f"{given['journals']}/worker",
         checkpoint=f"{folder}/worker-checkpoint" if given["connect"] else None,
-        max_attempts=LAST_ATTEMPT,
-        release_delay=1,
+        policy=Policy(max_attempts=LAST_ATTEMPT, release_delay=1),
         idempotency=RedisStore(given["url"], lease=20)
         if at_redis
         else SqlStore(f"sqlite:///{folder}/handled.db", lease=20),

@@ -41,11 +41,11 @@ worker = Worker({"url": url}, state=folder + "/worker")
 worker.handler("urn:babel:*")(lambda message: None)
 print("handled:", worker.run(copies).acked)
 checkpoint = folder + "/handled"
-worker = Worker({"url": url}, state=folder + "/streaming", checkpoint=checkpoint, dataframe_timeout=60)
+worker = Worker({"url": url}, state=folder + "/streaming", checkpoint=checkpoint)
 @worker.handler("urn:babel:orders:*")
 def answer(message):
     return Outgoing(job="urn:babel:answers:sent", data=message.data, queue="answers")
-@worker.dataframe_handler("urn:babel:invoices:*")
+@worker.dataframe_handler("urn:babel:invoices:*", timeout=60)
 def keep(frame, number):
     frame.select("job", "data").write.mode("append").parquet(folder + "/invoices")
     return frame.selectExpr("'urn:babel:invoices:kept' AS job", "data", "'kept' AS queue")

@@ -7,8 +7,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.exchange.stages import Stage
-from babelqueue_spark.worker.arguments import checked_context
 from babelqueue_spark.worker.messages import CAUSATION_META
+from babelqueue_spark.worker.publishing import checked_context
 
 _OF_THE_CAUSE = ("attempts", "body", "dead_letter", "delivery", "error", "headers")
 """Columns of a read that say nothing about a message which follows from it."""

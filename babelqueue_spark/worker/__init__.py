@@ -12,6 +12,8 @@ from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
 from babelqueue_spark.worker.limits import Circuit
 from babelqueue_spark.worker.messages import Cancel, Message, Outgoing, Reject, Retry
 from babelqueue_spark.worker.moving import Move, Redriven
+from babelqueue_spark.worker.outcomes import Policy
+from babelqueue_spark.worker.publishing import Publishing
 from babelqueue_spark.worker.redrive import redrive
 from babelqueue_spark.worker.worker import Worker
 
@@ -28,6 +30,8 @@ __all__ = [
     "Message",
     "Move",
     "Outgoing",
+    "Policy",
+    "Publishing",
     "Record",
     "RedisStore",
     "Redriven",

@@ -331,7 +331,7 @@ class _Deciding:
             return self._raised(row, error, bounds), []
         for subscriber in subscribers:
             self._admission.renew([row])
-            context = partial(rows.context, row, rules.context)
+            context = partial(rows.context, row, rules.publishing.context)
             returned += yield from notified(subscriber, rows.message(row), context, rules)
         return self._handled(row, returned, bounds, failed=bool(failed)), returned
 
@@ -343,7 +343,7 @@ class _Deciding:
         """Return what a handler returned as rows of a write."""
         if result is None:
             return []
-        context = partial(self._rows.context, row, self._rules.context)
+        context = partial(self._rows.context, row, self._rules.publishing.context)
         parent = None if span is None else span.traceparent
         return outgoing_rows(result, message, headers=self._rules.headers, context=context, parent=parent)
 

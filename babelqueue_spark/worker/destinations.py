@@ -67,7 +67,7 @@ class Destinations:
             missing = f"no route of {known} matches it" if known else "the worker has no routes"
             raise OptionError(
                 f"a handler returned '{urn}' without a queue, and {missing}: give the Outgoing a queue, add "
-                "a route to Worker(routes=…), or set the option 'queue'"
+                "a route to Publishing(routes=…), or set the option 'queue'"
             )
         return found
 
@@ -77,6 +77,6 @@ class Destinations:
         if found and not self.schedules:
             raise OptionError(
                 "a handler returned an Outgoing with send_at, or a Cancel, and the worker has no schedule: "
-                "give it one, Worker(schedule=Schedule(…))"
+                "give it one, Publishing(schedule=Schedule(…))"
             )
         return found

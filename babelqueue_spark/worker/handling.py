@@ -35,17 +35,17 @@ from babelqueue_spark.worker.calls import Calls
 from babelqueue_spark.worker.counts import PUBLISHED, SCHEDULED
 from babelqueue_spark.worker.deciding import Decisions, decide
 from babelqueue_spark.worker.decisions import DecisionLog, LogEntry, fingerprint
-from babelqueue_spark.worker.destinations import Destinations, Route
+from babelqueue_spark.worker.destinations import Destinations
 from babelqueue_spark.worker.events import log, log_lost_replies, log_taken
 from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
 from babelqueue_spark.worker.messages import CANCELLED
 from babelqueue_spark.worker.outcomes import Failure, Policy, Verdict
 from babelqueue_spark.worker.outgoing import by_target, check_outputs, encode_outputs, outgoing_messages
+from babelqueue_spark.worker.publishing import Publishing
 from babelqueue_spark.worker.routes import Routes
 from babelqueue_spark.worker.rows import Rows
 from babelqueue_spark.worker.rules import Rules
 from babelqueue_spark.worker.running import FinishedDataFrameHandler, Handlers, MessageHandlers
-from babelqueue_spark.worker.scheduling import Scheduler
 from babelqueue_spark.worker.traced import by_queue, links_of, sends_of
 
 logger = logging.getLogger(__name__)
@@ -77,16 +77,12 @@ class Work:
         options: of the writes.
         routes: the handlers and subscribers.
         policy: decides between retry, dead letter, release and drop.
+        publishing: where what handlers and subscribers return goes.
         timeout: seconds that a handler has for a message; None = no limit.
         store: idempotency; None = messages are handled as often as they come.
         location, run, batch: of the log of decisions.
         journal_config: of the log of decisions's object store, with references to secrets.
-        message_log: folder for a line a message; None = none.
-        catalog: says what is hidden in those lines.
-        context: keys of `meta` that outputs take over.
-        failure_queue: where failures of subscribers go.
-        schedule: where what handlers return waits for its time.
-        queue_routes: of what handlers return without a queue, the best one first.
+        catalog: says what is hidden in the message log.
         tracing: where spans go; None = there are none.
         batch_span: the `traceparent` of the batch.
         tasks: of the batch, where a handler's rate is that of all tasks.
@@ -95,17 +91,13 @@ class Work:
     options: Options
     routes: Routes
     policy: Policy
+    publishing: Publishing
     timeout: float | None
     store: IdempotencyStore | None
     location: str
     run: str
     batch: int
-    message_log: str | None
     catalog: Registry | None = field(default=None, repr=False)
-    context: Sequence[str] = ()
-    failure_queue: str | None = None
-    schedule: Scheduler | None = None
-    queue_routes: Sequence[Route] = ()
     journal_config: Mapping[str, str] = field(default_factory=dict, repr=False)
     tracing: Tracing | None = None
     batch_span: str | None = None
@@ -174,9 +166,8 @@ class Partition:
         self._decisions = work.decisions()
         self._owner = fingerprint([f"{work.run} {work.batch} {self._place}".encode()])
         self._binding = work.options.binding()
-        self._destinations = Destinations(
-            work.options, self._binding, work.queue_routes, schedules=work.schedule is not None
-        )
+        routes, schedule = work.publishing.best_routes, work.publishing.schedule
+        self._destinations = Destinations(work.options, self._binding, routes, schedules=schedule is not None)
         self._spans = None if work.tracing is None else work.tracing.spans(self._binding.name)
         self._calls = Calls(work.timeout)
 
@@ -232,15 +223,15 @@ class Partition:
 
     def _schedule(self, entry: LogEntry) -> None:
         """Put what was decided into the schedule, which takes it once."""
-        jobs = entry.scheduled
+        jobs, schedule = entry.scheduled, self._work.publishing.schedule
         if not jobs.num_rows:
             return
-        if self._work.schedule is None:
+        if schedule is None:
             raise OptionError(
                 f"{jobs.num_rows} decisions are for the schedule that this worker had: give it one again, "
-                "Worker(schedule=Schedule(…))"
+                "Publishing(schedule=Schedule(…))"
             )
-        self._work.schedule.put(jobs, fingerprint([f"{entry.notes['writer']} {self._place}".encode()]))
+        schedule.put(jobs, fingerprint([f"{entry.notes['writer']} {self._place}".encode()]))
 
     def _publish(
         self, queue: str, messages: pa.RecordBatch, keys: IdSource, sends: Sequence[Send], *, replies: bool
@@ -297,8 +288,7 @@ class Partition:
             headers=self._binding.capabilities.headers,
             can_wait=self._can_wait,
             check=lambda outputs: check_outputs(outputs, self._destinations),
-            context=self._work.context,
-            failure_queue=self._work.failure_queue,
+            publishing=self._work.publishing,
             spans=self._spans,
             batch_span=self._work.batch_span,
         )
@@ -317,7 +307,7 @@ class Partition:
     def _log(self, decisions: Decisions, messages: pa.RecordBatch) -> None:
         rows = self._rows
         name = f"{self._work.run}-{self._work.batch}-{self._place}"
-        with message_log(self._work.message_log, name, self._binding, self._work.catalog) as lines:
+        with message_log(self._work.options.message_log, name, self._binding, self._work.catalog) as lines:
             for row, verdict in enumerate(decisions.verdicts):
                 log(verdict, rows, row)
             log_taken(lines, decisions.verdicts, rows)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, get_args
 
 import pyarrow as pa
 
 from babelqueue_spark.envelope import Reason
-from babelqueue_spark.errors import without_hidden
+from babelqueue_spark.errors import OptionError, without_hidden
 from babelqueue_spark.worker.backoff import Backoff
 from babelqueue_spark.worker.messages import Reject, Retry
 
@@ -127,19 +127,38 @@ def shortened(text: str, longest: int = _LONGEST_ERROR) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """The rules of one worker.
+    """What a worker does with messages that failed, have no handler, or are another worker's.
 
     Attributes:
-        max_attempts: deliveries before a failing message becomes a dead letter, the first included.
-        backoff: seconds before the first, second, … retry, the last one for all that follow; or a `Backoff`.
-        unknown_urn: what is done with a message that has no handler.
+        max_attempts: deliveries of a failing message before it becomes a dead letter, the first included.
+        backoff: seconds before the first, second, … retry, the last for all that follow; or a `Backoff`.
+        unknown_urn: what to do with a message that has no handler: `fail` (as if one had raised), `delete`,
+            `release` (back into its queue, not counted), `dead_letter`.
         release_delay: seconds before a released message can be read again.
+
+    Raises:
+        OptionError: one of them is invalid.
     """
 
-    max_attempts: int
-    backoff: Sequence[float] | Backoff
-    unknown_urn: UnknownUrn
-    release_delay: float
+    max_attempts: int = 3
+    backoff: Sequence[float] | Backoff = (0.0,)
+    unknown_urn: UnknownUrn = "fail"
+    release_delay: float = 5.0
+
+    def __post_init__(self) -> None:
+        if self.max_attempts < 1:
+            raise OptionError(f"max_attempts is {self.max_attempts}, but takes a whole number of at least 1")
+        if self.unknown_urn not in get_args(UnknownUrn):
+            known = ", ".join(get_args(UnknownUrn))
+            raise OptionError(f"unknown_urn is '{self.unknown_urn}', but takes one of {known}")
+        if not isinstance(self.backoff, Backoff):
+            object.__setattr__(self, "backoff", tuple(self.backoff))
+            if any(seconds < 0 for seconds in self.backoff):
+                raise OptionError(f"backoff is {list(self.backoff)}, but takes seconds, 0 or more")
+        if self.release_delay < 1:
+            raise OptionError(
+                f"release_delay is {self.release_delay}, but takes at least 1 s: else it spins hot"
+            )
 
     @property
     def publishes_again(self) -> bool:

@@ -70,11 +70,13 @@ class DataFrameHandler:
         pattern: a URN, in which `*` stands for any text.
         run: takes the rows and the number of the batch; may return a DataFrame to publish.
         data_schema: type of their `data`; None = JSON text.
+        timeout: seconds that it has for a batch; None = no limit.
     """
 
     pattern: str
     run: Callable[[Any, int], Any]
     data_schema: DataType | str | None = None
+    timeout: float | None = None
 
 
 @dataclass(frozen=True)

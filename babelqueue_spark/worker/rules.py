@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from babelqueue_spark.worker.outcomes import Policy
+from babelqueue_spark.worker.publishing import Publishing
 
 if TYPE_CHECKING:
     from babelqueue_spark.tracing.spans import Spans
@@ -21,8 +22,7 @@ class Rules:
         headers: whether the broker keeps any.
         can_wait: whether a queue takes messages that are to be read later.
         check: raises `BabelQueueError` for outputs that cannot be published.
-        context: keys of `meta` that outputs take over from the message that was handled.
-        failure_queue: where `execution_failed` goes.
+        publishing: what outputs take over, and where failures of subscribers go.
         spans: of handlers; None = tracing is off.
         batch_span: the `traceparent` of the batch.
     """
@@ -31,7 +31,6 @@ class Rules:
     headers: bool
     can_wait: Callable[[str], bool]
     check: Callable[[Sequence[dict[str, Any]]], None]
-    context: Sequence[str] = ()
-    failure_queue: str | None = None
+    publishing: Publishing
     spans: Spans | None = None
     batch_span: str | None = None

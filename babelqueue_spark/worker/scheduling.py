@@ -23,10 +23,9 @@ class Scheduler(Protocol):
         """
 
 
-def checked_schedule(schedule: Scheduler | None) -> Scheduler | None:
-    """Return the schedule; `OptionError` where it is something else."""
+def check_schedule(schedule: Scheduler | None) -> None:
+    """Raise `OptionError` where it is something else."""
     if schedule is not None and not isinstance(schedule, Scheduler):
         raise OptionError(
             f"schedule takes a Schedule of babelqueue_spark.exchange, not a {type(schedule).__name__}"
         )
-    return schedule

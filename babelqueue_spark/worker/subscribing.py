@@ -63,7 +63,7 @@ def _execution_failed(
     """Return the row of the failure, without its longest parts where the broker cannot carry them."""
     found: list[dict[str, Any]] = []
     for data, kept in _attempts(described, context):
-        event = Outgoing(job=EXECUTION_FAILED, data=data, queue=rules.failure_queue)
+        event = Outgoing(job=EXECUTION_FAILED, data=data, queue=rules.publishing.failure_queue)
         found = outgoing_rows(event, message, headers=rules.headers, context=kept, parent=parent)
         try:
             rules.check(found)

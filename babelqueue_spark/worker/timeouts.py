@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
-from babelqueue_spark.errors import BabelQueueError
+from babelqueue_spark.errors import BabelQueueError, OptionError
+from babelqueue_spark.worker.idempotency import IdempotencyStore
 from babelqueue_spark.worker.messages import HandlerTimeoutError
 
 T = TypeVar("T")
@@ -24,6 +25,20 @@ _UNBOUNDED = nullcontext()
 
 class StuckHandlerError(BabelQueueError):
     """A DataFrame handler does not even end when its Spark jobs are cancelled."""
+
+
+def checked_timeout(name: str, seconds: float | None, store: IdempotencyStore | None) -> float | None:
+    """Return the seconds; `OptionError` where they do not fit into the lease of the store."""
+    if seconds is None:
+        return None
+    if seconds <= 0:
+        raise OptionError(f"{name} is {seconds:g}, but takes seconds, more than 0; None = no limit")
+    if store is not None and seconds > store.lease / 2:
+        raise OptionError(
+            f"{name} is {seconds:g} s, but the store's lease is {store.lease:g} s: make it twice as long, or "
+            "another worker may handle what this one is at"
+        )
+    return seconds
 
 
 def timed_out(seconds: float | None) -> HandlerTimeoutError:

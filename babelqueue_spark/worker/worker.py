@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from itertools import chain
@@ -20,21 +20,14 @@ from babelqueue_spark.packages import require
 from babelqueue_spark.schemas.registry import Registry, registry_of
 from babelqueue_spark.tracing.setting import Source, Tracing
 from babelqueue_spark.worker import frames, observers
-from babelqueue_spark.worker.arguments import (
-    checked_context,
-    checked_policy,
-    checked_queues,
-    checked_timeout,
-)
-from babelqueue_spark.worker.backoff import Backoff
 from babelqueue_spark.worker.counts import Counts
 from babelqueue_spark.worker.decisions import DecisionLog, LogEntry, fingerprint
-from babelqueue_spark.worker.destinations import Pairs
 from babelqueue_spark.worker.events import log_unhandled
 from babelqueue_spark.worker.handling import Work, admit, handle, settle
 from babelqueue_spark.worker.idempotency import IdempotencyStore
 from babelqueue_spark.worker.limits import Circuit, Limits, OrderedBy
-from babelqueue_spark.worker.outcomes import Failure, Policy, UnknownUrn
+from babelqueue_spark.worker.outcomes import Failure, Policy
+from babelqueue_spark.worker.publishing import Publishing
 from babelqueue_spark.worker.query import check_idle_timeout, query_id
 from babelqueue_spark.worker.responding import Responder
 from babelqueue_spark.worker.routes import (
@@ -46,8 +39,7 @@ from babelqueue_spark.worker.routes import (
     check_pattern,
     check_plain,
 )
-from babelqueue_spark.worker.scheduling import Scheduler, checked_schedule
-from babelqueue_spark.worker.timeouts import StuckHandlerError, with_jobs_cancelled_after
+from babelqueue_spark.worker.timeouts import StuckHandlerError, checked_timeout, with_jobs_cancelled_after
 
 if TYPE_CHECKING:
     from babelqueue_spark.tracing.spans import Batch
@@ -76,26 +68,14 @@ class Worker:
         state: a directory or object store that driver and executors share, for this worker alone.
         checkpoint: the `checkpointLocation` of the query, needed over Spark Connect only: the query's id is
             read there.
-        max_attempts: deliveries of a failing message before it becomes a dead letter, the first included.
-        backoff: seconds before the first, second, … retry, the last for all that follow; or a `Backoff`.
-        unknown_urn: what to do with a message that has no handler: `fail` (as if one had raised), `delete`,
-            `release` (back into its queue, not counted), `dead_letter`.
-        release_delay: seconds before a released message can be read again.
+        policy: of retries, releases, and messages without a handler.
+        publishing: of what handlers and subscribers return.
         handler_timeout: seconds that a message handler has for a message; None = no limit.
-        dataframe_timeout: seconds that a DataFrame handler has for a batch; None = no limit.
         idempotency: where to remember handled messages; None = a message is handled as often as it comes.
         catalog: a `Catalog`, or where its `registry.json` is: a message whose payload violates the schema of
-            its URN becomes a dead letter, and no handler gets it.
+            its URN becomes a dead letter, and no handler gets it. Sensitive fields are `***` in the message
+            log (option `messageLog`).
         on_batch: called on the driver after each batch, with its number and its `Counts`.
-        message_log: a directory that driver and executors share, for a JSON line about each message that is
-            taken or published, with its whole body; None = what the option `messageLog` says, else none. With
-            a catalog, `***` stands for sensitive fields.
-        context: keys of `meta` that messages take over from the message that they follow from.
-        routes: URN patterns, in which `*` stands for any text, each with a queue, as an `Exchange` takes
-            them: where an `Outgoing` without a queue goes, by the best route, as `Exchange.send` has it.
-        schedule: the `Schedule` where an `Outgoing` with `send_at` waits, and which a `Cancel` is for.
-        failure_queue: where `execution_failed` goes, the message about a subscriber that raised; needed by
-            subscribers only.
         tracing: a function that returns a `TracerProvider` of OpenTelemetry, called once in each process of
             Python; or its name, as `module:function`; or `environment`; None = what the option `tracing`
             says, else no spans.
@@ -111,20 +91,12 @@ class Worker:
         *,
         state: str,
         checkpoint: str | None = None,
-        max_attempts: int = 3,
-        backoff: Sequence[float] | Backoff = (0.0,),
-        unknown_urn: UnknownUrn = "fail",
-        release_delay: float = 5.0,
+        policy: Policy = Policy(),
+        publishing: Publishing = Publishing(),
         handler_timeout: float | None = None,
-        dataframe_timeout: float | None = None,
         idempotency: IdempotencyStore | None = None,
         catalog: Registry | str | None = None,
         on_batch: Callable[[int, Counts], None] | None = None,
-        message_log: str | None = None,
-        context: Sequence[str] = (),
-        routes: Pairs | None = None,
-        schedule: Scheduler | None = None,
-        failure_queue: str | None = None,
         tracing: Source | None = None,
     ) -> None:
         require("a worker", "pandas")  # PySpark's mapInArrow checks for it
@@ -133,26 +105,14 @@ class Worker:
         self._options = write_options(self._given)
         self._state = state
         self._checkpoint = checkpoint
-        self._policy = checked_policy(
-            Policy(
-                max_attempts=max_attempts,
-                backoff=backoff if isinstance(backoff, Backoff) else tuple(backoff),
-                unknown_urn=unknown_urn,
-                release_delay=release_delay,
-            )
-        )
+        self._policy = policy
+        self._publishing = publishing.checked(self._options)
         self._handler_timeout = checked_timeout("handler_timeout", handler_timeout, idempotency)
-        self._dataframe_timeout = checked_timeout("dataframe_timeout", dataframe_timeout, idempotency)
         self._idempotency = idempotency
         self._catalog = None if catalog is None else registry_of(catalog)
         self._on_batch = on_batch
-        self._message_log = message_log or self._options.message_log
-        if self._catalog is not None and self._message_log:
+        if self._catalog is not None and self._options.message_log:
             self._catalog.sensitive_fields()
-        self._context = checked_context(context)
-        self._failure_queue = failure_queue
-        self._schedule = checked_schedule(schedule)
-        self._queue_routes = checked_queues(routes, self._options)
         self._tracing = self._options.tracing if tracing is None else Tracing.of(tracing)
         self._routes = Routes()
         self._probed = self._told_unhandled = False
@@ -205,7 +165,7 @@ class Worker:
 
         All subscribers whose pattern matches run, after the handler has returned, or where there is none. One
         returns nothing, an `Outgoing`, or several. One that raises touches neither the others nor the
-        message: a message `urn:babel:worker:execution_failed` goes to the worker's `failure_queue`.
+        message: a message `urn:babel:worker:execution_failed` goes to the `failure_queue`.
 
         Args:
             pattern: a URN, in which `*` stands for any text.
@@ -218,9 +178,9 @@ class Worker:
 
         def added(run: Handler) -> Handler:
             check_pattern(pattern, "subscriber")
-            if self._failure_queue is None:
+            if self._publishing.failure_queue is None:
                 raise OptionError(
-                    "a worker with subscribers needs failure_queue, the queue for what they raise"
+                    "a worker with subscribers needs a queue for what they raise: Publishing(failure_queue=…)"
                 )
             self._routes.subscribe(Subscriber(pattern, run, limits))
             return run
@@ -260,7 +220,7 @@ class Worker:
         return added
 
     def dataframe_handler(
-        self, pattern: str, *, data_schema: DataType | str | None = None
+        self, pattern: str, *, data_schema: DataType | str | None = None, timeout: float | None = None
     ) -> Callable[[Handler], Handler]:
         """Decorate a function that handles the rows of a batch as a DataFrame, on the driver.
 
@@ -271,12 +231,17 @@ class Worker:
             pattern: a URN, in which `*` stands for any text; see `handler`.
             data_schema: type of `data`, such as `order_id BIGINT, amount DECIMAL(10,2)`; by default it is
                 JSON text.
+            timeout: seconds that it has for a batch; None = no limit.
+
+        Raises:
+            OptionError: one of them is invalid.
         """
+        checked_timeout("timeout", timeout, self._idempotency)
 
         def added(run: Handler) -> Handler:
             check_pattern(pattern)
             check_plain(pattern, run)
-            self._routes.add(DataFrameHandler(pattern, run, data_schema))
+            self._routes.add(DataFrameHandler(pattern, run, data_schema, timeout))
             return run
 
         return added
@@ -330,17 +295,13 @@ class Worker:
             options=self._options,
             routes=self._routes,
             policy=self._policy,
+            publishing=self._publishing,
             timeout=self._handler_timeout,
             store=self._idempotency,
             location=self._state,
             run=run,
             batch=batch,
-            message_log=self._message_log,
             catalog=self._catalog or self._options.catalog,
-            context=self._context,
-            failure_queue=self._failure_queue,
-            schedule=self._schedule,
-            queue_routes=self._queue_routes,
             journal_config=self._journal_config,
             tracing=self._tracing,
             batch_span=None if span is None else span.traceparent,
@@ -414,7 +375,7 @@ class Worker:
         try:
             with self._handler_span(handler):
                 with_jobs_cancelled_after(
-                    self._dataframe_timeout,
+                    handler.timeout,
                     frame.sparkSession,
                     lambda: self._run_on_driver(handler, frame, work),
                 )

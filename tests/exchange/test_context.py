@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.exchange import Exchange, Stages, derives
-from babelqueue_spark.worker import Message, Outgoing, Worker
+from babelqueue_spark.worker import Message, Outgoing, Publishing, Worker
 from tests.exchange.schedules import messages
 from tests.streams import publish
 from tests.worker.queues import taken, work_off
@@ -35,7 +35,8 @@ def with_context(queue: str) -> bytes:
 def test_what_a_handler_returns_names_its_cause_and_takes_over_chosen_keys(
     spark: Any, url: str, queue: str, tmp_path: Path
 ) -> None:
-    worker = Worker({"url": url}, state=str(tmp_path / "worker"), context=("tenant", "rate", "absent"))
+    publishing = Publishing(context=("tenant", "rate", "absent"))
+    worker = Worker({"url": url}, state=str(tmp_path / "worker"), publishing=publishing)
 
     @worker.handler("urn:*")
     def handle(message: Message) -> Outgoing:
@@ -93,9 +94,9 @@ def test_keys_that_cannot_be_taken_over() -> None:
         with pytest.raises(OptionError, match=f"context has '{key}'"):
             derives(key)
         with pytest.raises(OptionError, match=f"context has '{key}'"):
-            Worker({"url": "redis://localhost"}, state="/nowhere", context=(key,))
+            Publishing(context=(key,))
     with pytest.raises(OptionError, match="takes several keys"):
-        Worker({"url": "redis://localhost"}, state="/nowhere", context="tenant")
+        Publishing(context="tenant")
 
 
 @pytest.mark.spark

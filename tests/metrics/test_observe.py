@@ -14,7 +14,7 @@ import pytest
 
 from babelqueue_spark.metrics import observe
 from babelqueue_spark.testing import eventually
-from babelqueue_spark.worker import Worker
+from babelqueue_spark.worker import Policy, Worker
 from tests.brokers import url_of
 from tests.metrics.scrapes import Scrape, scrape
 from tests.streams import WAIT, backlog, envelope, publish, run, stream
@@ -53,7 +53,7 @@ def test_a_worker_and_a_stream_against_what_was_published(
     nonsense = [b'{"job":"' + SECRET.encode() + b' no urn","meta":{}}', SECRET.encode()]
     published = [*good, *rejected, *answered, *failing, *nonsense]
     publish(url, queue, published)
-    worker = Worker({"url": url}, state=str(tmp_path / "worker"), backoff=[3600.0])
+    worker = Worker({"url": url}, state=str(tmp_path / "worker"), policy=Policy(backoff=[3600.0]))
     worker.handler("urn:babel:orders:*")(act)
     options = {"maxMessagesPerTrigger": "10"} if admission_control else {}
     with (

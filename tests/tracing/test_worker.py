@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import get_current_span
 from pyspark.errors import StreamingQueryException
 
-from babelqueue_spark.worker import Message, Outgoing, Worker
+from babelqueue_spark.worker import Message, Outgoing, Publishing, Worker
 from tests.streams import run, stream
 from tests.tracing.exporting import spans_in, to_file
 from tests.worker.handlers import CardDeclinedError
@@ -103,7 +103,8 @@ def test_a_trace_leads_from_the_sdk_through_the_worker_to_the_reply(
         "raises": sdk.publish("urn:babel:cards:used", {"card": CARD}),
     }
     sdk.app.publish("urn:babel:orders:created", {"to": f"{out}-2"}, trace_id="trace-1")
-    worker = worker_for(url, tmp_path, tracing=partial(to_file, str(file)), failure_queue=f"{queue}-failures")
+    publishing = Publishing(failure_queue=f"{queue}-failures")
+    worker = worker_for(url, tmp_path, tracing=partial(to_file, str(file)), publishing=publishing)
     worker.handler("urn:babel:orders:created")(forward)
     worker.handler("urn:babel:cards:used")(decline)
     worker.responder("urn:babel:orders:total")(total)

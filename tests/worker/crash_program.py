@@ -19,7 +19,7 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
 
-from babelqueue_spark.worker import Message, Outgoing, RedisStore, Worker
+from babelqueue_spark.worker import Message, Outgoing, Policy, RedisStore, Worker
 from tests.crash.program import session
 from tests.streams import backlog, short_claims, started_again
 from tests.worker import crash_points
@@ -42,9 +42,8 @@ def worker_of(url: str, store: str, folder: Path) -> Worker:
     worker = Worker(
         {"url": url, "envelope": ENVELOPE},
         state=str(folder / "worker"),
-        max_attempts=LAST_ATTEMPT,
+        policy=Policy(max_attempts=LAST_ATTEMPT, release_delay=1),
         idempotency=remembered,
-        release_delay=1,
     )
 
     concurrency, kind = os.environ.get("CRASH_CALLS", "1 plain").split()

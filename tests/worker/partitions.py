@@ -11,6 +11,7 @@ from babelqueue_spark.worker.admission import Admission
 from babelqueue_spark.worker.calls import Calls
 from babelqueue_spark.worker.deciding import Decisions, decide
 from babelqueue_spark.worker.outcomes import Policy
+from babelqueue_spark.worker.publishing import Publishing
 from babelqueue_spark.worker.routes import MessageHandler, Routes, Subscriber
 from babelqueue_spark.worker.rows import INPUT, Rows
 from babelqueue_spark.worker.rules import Rules
@@ -22,7 +23,7 @@ OWNER = "a" * 32
 
 def policy(max_attempts: int) -> Policy:
     """A policy that retries at once."""
-    return Policy(max_attempts=max_attempts, backoff=(), unknown_urn="fail", release_delay=5)
+    return Policy(max_attempts=max_attempts, backoff=())
 
 
 def rules(**changes: Any) -> Rules:
@@ -32,7 +33,7 @@ def rules(**changes: Any) -> Rules:
         "headers": True,
         "can_wait": lambda _: True,
         "check": lambda _: None,
-        "failure_queue": "failures",
+        "publishing": Publishing(failure_queue="failures"),
     }
     return Rules(**{**given, **changes})
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from babelqueue_spark.exchange import Schedule
-from babelqueue_spark.worker import Cancel, Message, Outgoing, Worker
+from babelqueue_spark.worker import Cancel, Message, Outgoing, Publishing, Worker
 from tests.worker import schedule_points
 from tests.worker.crash_program import main, note
 from tests.worker.crash_rules import NOON, cancels, replies
@@ -21,8 +21,7 @@ def worker_of(url: str, schedule: str, folder: Path) -> Worker:
     worker = Worker(
         {"url": url},
         state=str(folder / "worker"),
-        schedule=Schedule(schedule),
-        routes={"urn:published": "events"},
+        publishing=Publishing(schedule=Schedule(schedule), routes={"urn:published": "events"}),
     )
 
     @worker.handler("urn:*")

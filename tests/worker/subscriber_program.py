@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from babelqueue_spark.worker import Message, Outgoing, RedisStore, Worker
+from babelqueue_spark.worker import Message, Outgoing, Policy, Publishing, RedisStore, Worker
 from tests.worker import crash_points
 from tests.worker.crash_program import main, note
 from tests.worker.crash_rules import DEADLY, REQUEST, raises, replies
@@ -20,9 +20,9 @@ def worker_of(url: str, store: str, folder: Path) -> Worker:
     worker = Worker(
         {"url": url},
         state=str(folder / "worker"),
+        policy=Policy(release_delay=1),
+        publishing=Publishing(failure_queue="failures"),
         idempotency=remembered,
-        release_delay=1,
-        failure_queue="failures",
     )
 
     @worker.responder(REQUEST)

@@ -17,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 from babelqueue_spark.connector.options import read_options, write_options
 from babelqueue_spark.envelope import strip_dead_letter, validate
 from babelqueue_spark.testing import take
-from babelqueue_spark.worker import Message, Worker
+from babelqueue_spark.worker import Message, Policy, Worker
 from babelqueue_spark.worker.rows import VERSION_HEADERS
 from tests.bindings import artemis_peers, pulsar_peers, servicebus_peers, sqs_peers
 from tests.brokers import SERVERS, url_of
@@ -114,7 +114,7 @@ def test_version_gate(
     cases = {f"{queue}-{n}": case for n, case in enumerate(gate_cases(section, strategy))}
     for name, case in cases.items():
         send(server, name, bodies, case.get("bq_attempts"))
-    options: dict[str, Any] = {"unknown_urn": strategy} if strategy else {}
+    options: dict[str, Any] = {"policy": Policy(unknown_urn=strategy)} if strategy else {}
     queues = ",".join(cases)
     if any(case["expect"]["outcome"] == "unsettled" for case in cases.values()):
         wrong = {"url": url, "deadLetterQueue": nowhere}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from babelqueue_spark.worker import Worker, redrive
+from babelqueue_spark.worker import Policy, Worker, redrive
 from tests.servers.servicebus import ServiceBusServer
 from tests.streams import publish
 from tests.worker.queues import order, taken, work_off
@@ -30,7 +30,9 @@ def options(servicebus_server: ServiceBusServer, queue: str) -> dict[str, str]:
 def test_a_release_is_an_attempt(spark: Any, options: dict[str, str], queue: str, tmp_path: Path) -> None:
     body = order(queue, urn="urn:babel:nobody:knows")
     publish(options["url"], queue, [body])
-    worker = Worker(options, state=str(tmp_path / "worker"), unknown_urn="release", backoff=[1])
+    worker = Worker(
+        options, state=str(tmp_path / "worker"), policy=Policy(unknown_urn="release", backoff=[1])
+    )
     work_off(spark, worker, options["url"], queue, tmp_path)
     [again] = taken(options["url"], queue, 1)
     assert json.loads(again) == {**json.loads(body), "attempts": 1}

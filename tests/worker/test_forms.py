@@ -10,7 +10,7 @@ import pika
 import pytest
 from pyspark.errors import PythonException
 
-from babelqueue_spark.worker import Message, Outgoing, Worker, redrive
+from babelqueue_spark.worker import Message, Outgoing, Policy, Worker, redrive
 from tests.brokers import url_of
 from tests.streams import publish, run, stream
 from tests.worker.queues import taken, work_off
@@ -51,7 +51,9 @@ def test_a_worker_handles_plain_json_and_keeps_the_bytes_of_what_fails(
     refund, poison = b'{ "event": "refund", "order": 2 }', b"\xffnot json"
     sent(url, queue, b'{"event":"paid","order":1}', refund, poison, b'{"event":"unknown"}')
     worker = Worker(
-        {"url": url, "envelope": "none"}, state=str(tmp_path / "state"), max_attempts=2, unknown_urn="delete"
+        {"url": url, "envelope": "none"},
+        state=str(tmp_path / "state"),
+        policy=Policy(max_attempts=2, unknown_urn="delete"),
     )
     worker.handler("*a*d")(handle)
     worker.handler("refund")(handle)

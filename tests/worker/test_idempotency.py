@@ -19,7 +19,16 @@ from redis import Redis
 
 from babelqueue_spark.errors import BrokerError
 from babelqueue_spark.testing import eventually
-from babelqueue_spark.worker import IdempotencyStore, Message, Outgoing, Record, RedisStore, SqlStore, Worker
+from babelqueue_spark.worker import (
+    IdempotencyStore,
+    Message,
+    Outgoing,
+    Policy,
+    Record,
+    RedisStore,
+    SqlStore,
+    Worker,
+)
 from tests.brokers import url_of
 from tests.envelope.conformance import fixture, manifest
 from tests.servers import RedisServer
@@ -165,8 +174,9 @@ def effects(folder: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def worker_with(url: str, folder: Path, store: IdempotencyStore, **options: Any) -> Worker:
-    worker = Worker({"url": url}, state=str(folder / "worker"), idempotency=store, release_delay=1, **options)
+def worker_with(url: str, folder: Path, store: IdempotencyStore, max_attempts: int = 3) -> Worker:
+    policy = Policy(max_attempts=max_attempts, release_delay=1)
+    worker = Worker({"url": url}, state=str(folder / "worker"), policy=policy, idempotency=store)
 
     @worker.handler("urn:*")
     def handle(message: Message) -> None:

@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from babelqueue_spark.bindings import OUTGOING
 from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.testing import eventually
-from babelqueue_spark.worker import Message, Reject, Worker
+from babelqueue_spark.worker import Message, Policy, Reject, Worker
 from tests.bindings.kafka_peers import headers_of, records
 from tests.servers.kafka import KafkaServer
 from tests.streams import WAIT, publish, run, stream
@@ -76,7 +76,9 @@ def test_without_tiers_no_handler_runs_whose_retries_could_not_be(
     with pytest.raises(StreamingQueryException, match=r"set kafka\.retry_tiers_ms"):
         work_off(spark, worker, kafka_server.url, queue, tmp_path)
     assert not (tmp_path / "0-0").exists()
-    never_again = Worker({"url": kafka_server.url}, state=str(tmp_path / "ledger"), max_attempts=1)
+    never_again = Worker(
+        {"url": kafka_server.url}, state=str(tmp_path / "ledger"), policy=Policy(max_attempts=1)
+    )
     never_again.handler("*")(handler(tmp_path))
     work_off(spark, never_again, kafka_server.url, queue, tmp_path)
     assert (tmp_path / "0-0").exists()

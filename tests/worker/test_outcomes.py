@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from babelqueue_spark.worker import Counts, Worker
+from babelqueue_spark.worker import Counts, Policy, Worker
 from tests.brokers import url_of
 from tests.streams import publish
 from tests.worker.handlers import act, act_later
@@ -163,13 +163,10 @@ class Trial:
         self.bodies = {name: case.body(self.queue) for wanted, name, case in CASES if wanted == strategy}
         publish(url, self.queue, self.bodies.values())
         worker = Worker(
-            {"url": url},
+            {"url": url, "messageLog": str(folder / "messages")},
             state=str(folder / "worker"),
-            backoff=[1, 2],
-            unknown_urn=strategy,
-            release_delay=1,
+            policy=Policy(backoff=[1, 2], unknown_urn=strategy, release_delay=1),
             handler_timeout=5,
-            message_log=str(folder / "messages"),
         )
         concurrency, handle = WAYS[way]
         worker.handler("urn:babel:orders:*", concurrency=concurrency)(handle)
@@ -298,7 +295,7 @@ def test_messages_without_a_handler_are_told_once(
     spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = {"url": f"sqlite:///{tmp_path}/queue.db", "queue": "orders"}
-    worker = Worker(queue, state=str(tmp_path / "worker"), unknown_urn="delete")
+    worker = Worker(queue, state=str(tmp_path / "worker"), policy=Policy(unknown_urn="delete"))
     worker.handler("urn:babel:orders:createt")(act)
     publish(queue["url"], "orders", [order("orders"), order("orders", urn=UNHANDLED)])
     for _ in range(2):

@@ -16,7 +16,7 @@ from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.exchange import Exchange
 from babelqueue_spark.testing.requests import reply_of
-from babelqueue_spark.worker import Cancel, Message, Outgoing, Worker
+from babelqueue_spark.worker import Cancel, Message, Outgoing, Publishing, Worker
 from babelqueue_spark.worker.deciding import Output
 from babelqueue_spark.worker.decisions import OUTGOING_MESSAGES, LogEntry
 from babelqueue_spark.worker.destinations import Destinations, best_first, checked_routes
@@ -122,13 +122,14 @@ def test_without_a_queue_its_message_has_failed_and_no_other(routes: dict[str, s
 )
 def test_routes_to_no_queue_are_refused(routes: dict[str, Any], text: str, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=text):
-        Worker(REDIS, state=str(tmp_path), routes=routes)
+        Worker(REDIS, state=str(tmp_path), publishing=Publishing(routes=routes))
 
 
 @pytest.mark.spark
 def test_a_worker_routes_what_its_handlers_return(spark: Any, tmp_path: Path, queue: str) -> None:
     url = f"sqlite:///{tmp_path}/queue.db"
-    worker = Worker({"url": url}, state=str(tmp_path / "worker"), routes={"urn:babel:orders:*": "routed"})
+    publishing = Publishing(routes={"urn:babel:orders:*": "routed"})
+    worker = Worker({"url": url}, state=str(tmp_path / "worker"), publishing=publishing)
 
     @worker.handler("*")
     def handle(message: Message) -> Outgoing:
@@ -202,7 +203,7 @@ def test_what_fails_in_the_schedule_takes_its_row_along_and_no_other() -> None:
 def test_without_a_schedule_the_message_has_failed(returned: Any) -> None:
     entry, failures = scheduled(returned, schedules=False)
     assert entry.messages.num_rows == 0
-    with pytest.raises(OptionError, match=r"the worker has no schedule: give it one, Worker\(schedule="):
+    with pytest.raises(OptionError, match=r"the worker has no schedule: give it one, Publishing\(schedule="):
         raise failures[0]
 
 
@@ -222,9 +223,9 @@ def test_what_can_be_no_job_is_refused(given: dict[str, Any], text: str) -> None
         Outgoing(job="urn:x", data={}, **given)
 
 
-def test_a_schedule_is_one(tmp_path: Path) -> None:
+def test_a_schedule_is_one() -> None:
     with pytest.raises(OptionError, match=r"takes a Schedule of babelqueue_spark\.exchange, not a str"):
-        Worker(REDIS, state=str(tmp_path), schedule="sqlite:///schedule.db")  # type: ignore[arg-type]
+        Publishing(schedule="sqlite:///schedule.db")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="Cancel: job_id has 1 to 1024 characters"):
         Cancel("")
 

@@ -142,7 +142,7 @@ def test_pulsar_exhaustion(case: dict[str, Any]) -> None:
 
 
 def policy(on_unknown_urn: UnknownUrn, max_attempts: int = 3) -> Policy:
-    return Policy(max_attempts=max_attempts, backoff=(0.0,), unknown_urn=on_unknown_urn, release_delay=1.0)
+    return Policy(max_attempts=max_attempts, unknown_urn=on_unknown_urn, release_delay=1)
 
 
 def verdict(case: dict[str, Any]) -> Verdict:

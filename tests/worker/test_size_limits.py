@@ -15,7 +15,7 @@ import sqlalchemy
 from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.envelope import strip_dead_letter
 from babelqueue_spark.testing import eventually
-from babelqueue_spark.worker import Message, Reject, Worker
+from babelqueue_spark.worker import Message, Policy, Reject, Worker
 from tests.bindings.kafka_peers import records
 from tests.brokers import SERVERS
 from tests.servers import Server
@@ -75,7 +75,9 @@ def test_a_dead_letter_without_room_for_its_block_goes_as_it_came(
     size, limit = LIMITS[broker]
     small, large = order(queue, note="small"), sized(queue, size)
     publish(server.url, queue, [large, small])
-    worker = Worker({"url": server.url, **limit}, state=str(tmp_path / "ledger"), max_attempts=1)
+    worker = Worker(
+        {"url": server.url, **limit}, state=str(tmp_path / "ledger"), policy=Policy(max_attempts=1)
+    )
 
     @worker.handler("*")
     def refuse(_: Message) -> None:
@@ -101,7 +103,9 @@ def test_a_block_that_does_not_fit_is_cut_to_its_reason_first(
     sent = sized(queue, 1_500)
     publish(server.url, queue, [sent])
     limit = {"sqs.max_message_bytes": "2000"}
-    worker = Worker({"url": server.url, **limit}, state=str(tmp_path / "ledger"), max_attempts=1)
+    worker = Worker(
+        {"url": server.url, **limit}, state=str(tmp_path / "ledger"), policy=Policy(max_attempts=1)
+    )
 
     @worker.handler("*")
     def fail(_: Message) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from babelqueue_spark.errors import BabelQueueError, MessageTooLargeError, OptionError, hide
-from babelqueue_spark.worker import Message, Outgoing, Reject, SqlStore, Worker
+from babelqueue_spark.worker import Message, Outgoing, Publishing, Reject, SqlStore, Worker
 from babelqueue_spark.worker.deciding import Decisions, Output
 from babelqueue_spark.worker.outcomes import Outcome
 from babelqueue_spark.worker.routes import MessageHandler, Routes, Subscriber
@@ -28,7 +28,8 @@ CREATED = "urn:babel:orders:created"
 
 
 def worker_for(url: str, queue: str, folder: Path, **options: Any) -> Worker:
-    return Worker({"url": url}, state=str(folder / "worker"), failure_queue=f"{queue}-failures", **options)
+    publishing = Publishing(failure_queue=f"{queue}-failures")
+    return Worker({"url": url}, state=str(folder / "worker"), publishing=publishing, **options)
 
 
 def bodies(url: str, queue: str, count: int) -> list[dict[str, Any]]:
@@ -284,9 +285,10 @@ def test_a_queue_of_replies_has_nothing_else() -> None:
 
 def test_subscribers_that_cannot_be() -> None:
     worker = Worker({"url": "redis://localhost"}, state="/nowhere")
-    with pytest.raises(OptionError, match="needs failure_queue"):
+    with pytest.raises(OptionError, match="needs a queue for what they raise"):
         worker.subscriber("urn:a")(print)
-    worker = Worker({"url": "redis://localhost"}, state="/nowhere", failure_queue="failures")
+    publishing = Publishing(failure_queue="failures")
+    worker = Worker({"url": "redis://localhost"}, state="/nowhere", publishing=publishing)
     with pytest.raises(OptionError, match="a subscriber needs a URN"):
         worker.subscriber(" ")(print)
     assert issubclass(OptionError, BabelQueueError)

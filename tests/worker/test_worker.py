@@ -9,6 +9,7 @@ import pickle
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -58,8 +59,8 @@ RAISED: list[tuple[Callable[[], BaseException], str]] = [
 @pytest.mark.spark
 def test_whatever_a_handler_raises_is_a_verdict(spark: Any, url: str, queue: str, tmp_path: Path) -> None:
     publish(url, queue, [order(queue, n=n) for n in range(len(RAISED))])
-    last = worker_for(url, tmp_path / "last", max_attempts=1)
-    later = worker_for(url, tmp_path / "later", max_attempts=9, backoff=[1e300])
+    last = worker_for(url, tmp_path / "last", policy=Policy(max_attempts=1))
+    later = worker_for(url, tmp_path / "later", policy=Policy(max_attempts=9, backoff=[1e300]))
     for worker in (later, last):
 
         @worker.handler("urn:*")
@@ -120,19 +121,30 @@ def test_handlers_that_cannot_be() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("policy", "says"),
     [
         ({"max_attempts": 0}, "at least 1"),
         ({"unknown_urn": "ignore"}, "fail, delete, release, dead_letter"),
         ({"backoff": [1, -1]}, "0 or more"),
         ({"release_delay": 0}, "spins hot"),
-        ({"handler_timeout": 0}, "more than 0"),
-        ({"dataframe_timeout": -1}, "more than 0"),
     ],
 )
-def test_options_that_cannot_be(options: dict[str, Any], says: str) -> None:
+def test_a_policy_that_cannot_be(policy: dict[str, Any], says: str) -> None:
     with pytest.raises(OptionError, match=says):
-        Worker({"url": "redis://localhost"}, state="/nowhere", **options)
+        Policy(**policy)
+
+
+def test_a_timeout_is_time_that_fits_into_a_lease() -> None:
+    store = SqlStore("sqlite://", lease=60)
+    worker = partial(Worker, {"url": "redis://localhost"}, state="/nowhere", idempotency=store)
+    for give in (
+        lambda seconds: worker(handler_timeout=seconds),
+        lambda seconds: worker().dataframe_handler("urn:*", timeout=seconds),
+    ):
+        give(30)
+        for seconds, says in ((31, "twice as long"), (0, "more than 0"), (-1, "more than 0")):
+            with pytest.raises(OptionError, match=says):
+                give(seconds)
 
 
 def test_a_store_whose_client_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,18 +200,6 @@ def test_a_reason_is_a_text() -> None:
         Reject(ValueError("x"))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("timeout", ["handler_timeout", "dataframe_timeout"])
-def test_a_timeout_fits_into_a_lease(timeout: str) -> None:
-    for options, fits in (({"lease": 60}, True), ({"lease": 59}, False)):
-        with nullcontext() if fits else pytest.raises(OptionError, match="twice as long"):
-            Worker(
-                {"url": "redis://localhost"},
-                state="/nowhere",
-                idempotency=SqlStore("sqlite://", **options),
-                **{timeout: 30},
-            )
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -230,12 +230,12 @@ def test_spark_that_stops_is_no_failure_of_a_dataframe_handler(error: Exception)
     ],
 )
 def test_delays(backoff: Any, delays: list[float]) -> None:
-    policy = Policy(max_attempts=99, backoff=backoff, unknown_urn="fail", release_delay=1)
+    policy = Policy(max_attempts=99, backoff=backoff)
     assert [policy.failed(attempts, Failure()).delay for attempts in range(4)] == delays
 
 
 def test_the_largest_count_stays_one() -> None:
-    policy = Policy(max_attempts=3, backoff=[], unknown_urn="fail", release_delay=1)
+    policy = Policy(backoff=[])
     assert policy.failed(2**31 - 1, Failure()).attempts == 2**31 - 1
 
 
@@ -428,7 +428,7 @@ def no_connection() -> Any:
 def test_when_a_dataframe_handler_raises_its_messages_failed_and_no_others(
     spark: Any, url: str, queue: str, tmp_path: Path
 ) -> None:
-    worker = worker_for(url, tmp_path, max_attempts=2)
+    worker = worker_for(url, tmp_path, policy=Policy(max_attempts=2))
 
     @worker.dataframe_handler("urn:raises")
     def raises(frame: Any, _: int) -> None:
@@ -471,8 +471,8 @@ def wait_in_spark(frame: Any, _: int) -> None:
 def test_a_dataframe_handler_that_never_returns_is_cancelled(
     spark: Any, url: str, queue: str, tmp_path: Path
 ) -> None:
-    worker = worker_for(url, tmp_path, dataframe_timeout=2)
-    worker.dataframe_handler("urn:*")(wait_in_spark)
+    worker = worker_for(url, tmp_path)
+    worker.dataframe_handler("urn:*", timeout=2)(wait_in_spark)
     publish(url, queue, [order(queue)])
     work_off(spark, worker, url, queue, tmp_path)
     assert worker.counts.retried == 1
@@ -482,9 +482,9 @@ def test_a_dataframe_handler_that_never_returns_is_cancelled(
 def test_what_a_dataframe_handler_in_time_returns_is_published(
     spark: Any, url: str, queue: str, tmp_path: Path
 ) -> None:
-    worker = worker_for(url, tmp_path, dataframe_timeout=60)
+    worker = worker_for(url, tmp_path)
 
-    @worker.dataframe_handler("urn:*")
+    @worker.dataframe_handler("urn:*", timeout=60)
     def copy(frame: Any, _: int) -> Any:
         frame.select("job", "data").write.format("babelqueue").options(
             url=url, queue=f"{queue}-written"
@@ -501,8 +501,8 @@ def test_what_a_dataframe_handler_in_time_returns_is_published(
 def test_one_that_is_late_and_returns_has_handled_its_messages(
     spark: Any, url: str, queue: str, tmp_path: Path
 ) -> None:
-    worker = worker_for(url, tmp_path, dataframe_timeout=0.1)
-    worker.dataframe_handler("urn:*")(lambda *_: threading.Event().wait(0.5) or None)
+    worker = worker_for(url, tmp_path)
+    worker.dataframe_handler("urn:*", timeout=0.1)(lambda *_: threading.Event().wait(0.5) or None)
     publish(url, queue, [order(queue)])
     work_off(spark, worker, url, queue, tmp_path)
     assert (worker.counts.acked, worker.counts.retried) == (1, 0)
@@ -513,9 +513,9 @@ def test_one_that_waits_for_something_else_fails_the_query_and_loses_nothing(
     spark: Any, url: str, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("babelqueue_spark.worker.timeouts._GRACE_SECONDS", 0.1)
-    worker = worker_for(url, tmp_path, dataframe_timeout=0.1)
+    worker = worker_for(url, tmp_path)
     forever = threading.Event()
-    worker.dataframe_handler("urn:*")(lambda *_: forever.wait())
+    worker.dataframe_handler("urn:*", timeout=0.1)(lambda *_: forever.wait())
     body = order(queue, n=1)
     publish(url, queue, [body])
     with pytest.raises(Exception, match="does not end"):
@@ -532,7 +532,7 @@ def test_one_that_waits_for_something_else_fails_the_query_and_loses_nothing(
 
 @pytest.mark.spark
 def test_executors_log_an_event_for_each_message(spark: Any, url: str, queue: str, tmp_path: Path) -> None:
-    worker = worker_for(url, tmp_path, unknown_urn="delete")
+    worker = worker_for(url, tmp_path, policy=Policy(unknown_urn="delete"))
     path = tmp_path / "log"
 
     @contextmanager
@@ -558,7 +558,8 @@ def test_executors_log_an_event_for_each_message(spark: Any, url: str, queue: st
 @pytest.mark.spark
 def test_counters_of_each_batch_and_of_all(spark: Any, url: str, queue: str, tmp_path: Path) -> None:
     told: list[tuple[int, Counts]] = []
-    worker = worker_for(url, tmp_path, unknown_urn="delete", on_batch=lambda *args: told.append(args))
+    policy = Policy(unknown_urn="delete")
+    worker = worker_for(url, tmp_path, policy=policy, on_batch=lambda *args: told.append(args))
     worker.handler("urn:babel:*")(lambda message: None)
     for round_ in range(2):
         publish(url, queue, [order(queue) for _ in range(round_ + 1)] + [order(queue, urn="urn:else")])
