@@ -48,6 +48,7 @@ from babelqueue_spark.testing.steps import (  # noqa: E402
     publish_marked,
     take,
     through_ipc,
+    unless_busy,
 )
 
 __all__ = [
@@ -76,4 +77,5 @@ __all__ = [
     "publish_marked",
     "take",
     "through_ipc",
+    "unless_busy",
 ]

@@ -62,15 +62,15 @@ class TestRedisLaravel(TestRedis):
         assert_empty(binding, queue)
 
     def test_a_late_acknowledge_neither_loses_nor_removes_the_message(
-        self, hasty: Callable[[], Binding], queue: str
+        self, hasty: Callable[[], Binding], heir: Binding, queue: str
     ) -> None:
-        late, prompt = hasty(), hasty()
+        late = hasty()
         late.publish(queue, outgoing([BODY]))
         first = take(late, queue, 1)
-        second = take(prompt, queue, 1)
+        second = take(heir, queue, 1)
         assert late.acknowledge(queue, first).to_pylist() == [False]
-        assert prompt.acknowledge(queue, second).to_pylist() == [True]
-        assert_empty(prompt, queue)
+        assert heir.acknowledge(queue, second).to_pylist() == [True]
+        assert_empty(heir, queue)
 
 
 class TestRedisCluster(TestRedis):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -81,14 +81,10 @@ class TestServiceBus(DefaultTimeouts, BindingContract):
         )
 
     def test_the_claim_of_a_killed_process_comes_back(
-        self,
-        hasty: Callable[[], Binding],
-        config: BindingConfig,
-        queue: str,
-        servicebus_server: ServiceBusServer,
+        self, heir: Binding, config: BindingConfig, queue: str, servicebus_server: ServiceBusServer
     ) -> None:
         servicebus_server.create(queue, lock_seconds=3.0)
-        super().test_the_claim_of_a_killed_process_comes_back(hasty, config, queue)
+        super().test_the_claim_of_a_killed_process_comes_back(heir, config, queue)
 
     def expire_claims(self, holder: Binding) -> None:
         self._expire()
@@ -115,6 +111,6 @@ if NAMESPACE is not None:
             return BindingConfig(url=str(NAMESPACE))
 
         def test_the_claim_of_a_killed_process_comes_back(  # type: ignore[override]
-            self, hasty: Callable[[], Any], config: BindingConfig, queue: str
+            self, heir: Binding, config: BindingConfig, queue: str
         ) -> None:
-            BindingContract.test_the_claim_of_a_killed_process_comes_back(self, hasty, config, queue)
+            BindingContract.test_the_claim_of_a_killed_process_comes_back(self, heir, config, queue)

@@ -58,6 +58,11 @@ class TestSqs(DefaultTimeouts, BindingContract):
         return BindingConfig(url=elasticmq_server.url, visibility_timeout=60)
 
     @pytest.fixture
+    def heir(self, connect: Connect) -> Any:
+        """Make a binding that is in no haste: what it acknowledges after its claim's own time is false."""
+        return connect()
+
+    @pytest.fixture
     def unreachable(self) -> BindingConfig:
         return BindingConfig(
             url="sqs://elasticmq?endpoint=http://127.0.0.1:1",
