@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from babelqueue.codec import EnvelopeCodec
 
 from babelqueue_spark.bindings import Binding, batches, binding_class, broker_of
 from babelqueue_spark.connector.options import read_options
+from babelqueue_spark.errors import JournalError
 
 WAIT = 120
 
@@ -94,6 +97,21 @@ def started_again(query: Any, start: Callable[[], Any]) -> Any:
 def could_not_start(error: Exception) -> bool:
     """Whether a query ended because Spark gives a Python process only ten seconds to start."""
     return "Python worker failed to connect back" in str(error)
+
+
+def in_time(attempt: Callable[[], Any], lease: float) -> Any:
+    """What an attempt yields that must succeed.
+
+    It is repeated, when its claims have lapsed, while a busy machine does not journal them within their `lease`.
+    """
+    deadline = time.monotonic() + WAIT
+    while True:
+        try:
+            return attempt()
+        except JournalError as error:
+            if not re.search("in time|claims lapsed", str(error)) or time.monotonic() > deadline:
+                raise
+        time.sleep(lease)
 
 
 def drain(spark: Any, url: str, queue: str, folder: Path, **options: Any) -> list[list[Any]]:

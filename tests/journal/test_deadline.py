@@ -15,7 +15,7 @@ from babelqueue_spark.errors import JournalError
 from babelqueue_spark.journal import Journal
 from babelqueue_spark.testing import eventually
 from tests.s3 import S3Server
-from tests.streams import backlog, envelope, publish
+from tests.streams import backlog, envelope, in_time, publish
 
 SECONDS = 5
 BODIES = [envelope(number) for number in range(3)]
@@ -40,7 +40,10 @@ class Batch:
         self._journal.record_plan(1, {})
 
     def attempt(self, index: int) -> list[bytes]:
-        """What an attempt at a partition yields."""
+        """What an attempt at a partition yields that must succeed."""
+        return list(in_time(lambda: self._attempt(index), SECONDS))
+
+    def _attempt(self, index: int) -> list[bytes]:
         claim = Claim(self._journal.id, 1, index, [Share(self.queue, 500, 1 << 20)], 1 << 20, committed=0)
         with self._options.binding() as binding:
             found = deliveries_of(claim, self._options, Journal(self._journal.location), binding)
@@ -50,7 +53,7 @@ class Batch:
         """Make an attempt that gives up, by the lease: the store's own retries take minutes."""
         started = time.monotonic()
         with pytest.raises(JournalError, match=r"did not write batches/0000000001/00000\.arrow in time"):
-            self.attempt(index)
+            self._attempt(index)
         assert time.monotonic() - started < 10 * SECONDS
 
     def journalled(self, index: int) -> bool:

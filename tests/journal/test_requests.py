@@ -24,7 +24,7 @@ from babelqueue_spark.journal import Journal
 from babelqueue_spark.storage import open_store
 from babelqueue_spark.testing import eventually, take
 from tests.s3 import S3Server
-from tests.streams import backlog, envelope, publish
+from tests.streams import backlog, envelope, in_time, publish
 
 PARTITIONS = 3
 SECONDS = 8
@@ -84,7 +84,7 @@ class Query:
         return dict(self._reader.reportLatestOffset()["tally"])
 
     def read(self, partition: Any) -> int:
-        return sum(batch.num_rows for batch in self._reader.read(partition))
+        return int(in_time(lambda: sum(batch.num_rows for batch in self._reader.read(partition)), SECONDS))
 
 
 @pytest.fixture
