@@ -42,7 +42,7 @@ def receiver(bare: ServiceBusClient, queue: str, **options: Any) -> Any:
 def receive(opened: Any, count: int) -> list[ServiceBusReceivedMessage]:
     """Receive so many messages, fewer where no more come: one call of the client ends at a gap of 0.2 s."""
     found: list[ServiceBusReceivedMessage] = []
-    while len(found) < count and (more := opened.receive_messages(count - len(found), 5)):
+    while len(found) < count and (more := opened.receive_messages(count - len(found), 60)):
         found += more
     return found
 

@@ -81,7 +81,7 @@ def other(pulsar_server: PulsarServer) -> Iterator[PulsarBinding]:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a claim wait for what is on its way: on a busy machine it is short of messages that are there."""
     for name in ("_FIRST_MILLISECONDS", "_QUIET_MILLISECONDS"):
-        monkeypatch.setattr(f"{BufferedConsumer.__module__}.{name}", 5_000)
+        monkeypatch.setattr(f"{BufferedConsumer.__module__}.{name}", 30_000)
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ class TestProperties:
         sent = json.loads(body)
         headers = {"traceparent": "00-1", "bq-attempts": "99", "": "x"}
         ours.publish(queue, outgoing([body], headers=[headers], delays=[1], keys=["customer-7"]))
-        message = consumer(bare, queue).receive(timeout_millis=10_000)
+        message = consumer(bare, queue).receive(timeout_millis=60_000)
         assert message.data() == body
         assert message.partition_key() == "customer-7"
         assert message.properties() == {
@@ -183,7 +183,7 @@ class TestSdk:
     ) -> None:
         body = envelope(7, queue)
         ours.publish(queue, outgoing([body]))
-        message = sdk.pop(queue, timeout=10)
+        message = sdk.pop(queue, timeout=60)
         assert message is not None
         assert message.body.encode() == body
         assert EnvelopeCodec.accepts(EnvelopeCodec.decode(message.body))
@@ -196,8 +196,8 @@ class TestSdk:
         ours.publish(queue, outgoing([envelope(1, queue)]))
         consumer(bare, queue, receiver_queue_size=0)  # with the last consumer, the broker forgets its counts
         reader = consumer(bare, queue, negative_ack_redelivery_delay_ms=100)
-        reader.negative_acknowledge(reader.receive(timeout_millis=10_000))
-        reader.receive(timeout_millis=10_000)
+        reader.negative_acknowledge(reader.receive(timeout_millis=60_000))
+        reader.receive(timeout_millis=60_000)
         reader.close()
         claimed = take(ours, queue, 1)
         attempts = decode(claimed.column("body")).column("attempts")
@@ -207,7 +207,7 @@ class TestSdk:
         retried = envelope(1, queue, attempts=3)
         ours.publish(queue, outgoing([retried]))
         ours.acknowledge(queue, claimed)
-        message = sdk.pop(queue, timeout=10)
+        message = sdk.pop(queue, timeout=60)
         assert json.loads(message.body)["attempts"] == 3
 
 
@@ -334,7 +334,7 @@ class TestBatches:
             reader = consumer(bare, queue, batch_index_ack_enabled=True)
             send_batch(bare, queue, numbered(6))
             for number in range(6):
-                message = reader.receive(timeout_millis=10_000)
+                message = reader.receive(timeout_millis=60_000)
                 if number % 2:
                     reader.acknowledge(message)
             bare.close()
@@ -382,6 +382,7 @@ class TestReceipts:
         consumer = ours._consumer_of(queue, 10)
         assert eventually(lambda: consumer.waiting(5) == 5)
         consumer._consumer.redeliver_unacknowledged_messages()
+        assert eventually(lambda: consumer.waiting(10) == 10)
         claimed = ours.claim(queue, 10, MIB)
         assert sorted(bodies(claimed)) == numbered(5)
         assert ours.acknowledge(queue, claimed).true_count == 5
@@ -446,10 +447,12 @@ class TestJournal:
             dying.setattr(claiming, "_acknowledge_and_record", die)
             with pytest.raises(ZeroDivisionError):
                 read(0, first)
-        assert other.claim(queue, 10, 1).num_rows == 1  # the others wait in the consumer
+        assert other.claim(queue, 10, 1).num_rows == 1
+        assert other._consumers[queue].waiting(9) == 9
         with binding(pulsar_server) as retry:
             assert read(0, retry) == 10
         assert pulsar_server.subscription(queue)["msgBacklog"] == 0
+        monkeypatch.undo()  # no more comes
         assert read(1, other) == 0
         record = journal.segment(1, 1).ack_record()
         assert record is not None
@@ -800,7 +803,7 @@ class TestErrors:
             ours.claim(queue, 1, MIB)
         assert_safe(caught.value)
         assert ours.publish(queue, outgoing([b"x"])) == 1
-        assert exclusive.receive(timeout_millis=10_000).data() == b"x"
+        assert exclusive.receive(timeout_millis=60_000).data() == b"x"
 
     @pytest.mark.parametrize(
         "url",

@@ -51,7 +51,7 @@ def test_property_projection(conformance: Conformance, ours: PulsarBinding, bare
     assert list(properties(outgoing([body]))) == [block["properties"]]
     ours.publish(queue, outgoing([body]))
     reader = bare.subscribe(queue, "babelqueue", consumer_type=client.ConsumerType.Shared)
-    message = reader.receive(timeout_millis=10_000)
+    message = reader.receive(timeout_millis=60_000)
     assert message.data() == body
     assert message.properties() == block["properties"]
 

@@ -14,7 +14,7 @@ from babelqueue_spark.bindings.batches import deliveries
 from babelqueue_spark.bindings.servicebus import ServiceBusBinding
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.testing import assert_empty, outgoing, take
-from tests.bindings.servicebus_peers import binding, bodies, client, content, receiver, sdk, sender
+from tests.bindings.servicebus_peers import binding, bodies, client, content, receive, receiver, sdk, sender
 from tests.servers.servicebus import ServiceBusServer
 
 pytestmark = pytest.mark.server
@@ -45,7 +45,7 @@ def test_property_projection(
     body = conformance.file(block["envelope_file"])
     bus.publish(queue, outgoing([body]))
     with receiver(bare, queue) as opened:
-        [found] = opened.receive_messages(1, 5)
+        [found] = opened.receive_messages(1, 60)
     assert content(found) == body
     for name, expected in block["message"].items():
         assert getattr(found, name) == expected, name
@@ -140,7 +140,7 @@ class TestBesideTheSdk:
         peer.publish(queue, body.decode())
         peer.close()
         with bare.get_queue_receiver(queue, prefetch_count=2, keep_alive=0) as opened:
-            ours, theirs = opened.receive_messages(2, 5)
+            ours, theirs = receive(opened, 2)
         for name in ("subject", "correlation_id", "message_id", "content_type", "application_properties"):
             assert getattr(ours, name) == getattr(theirs, name), name
         assert content(ours) == content(theirs)

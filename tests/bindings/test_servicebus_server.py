@@ -98,7 +98,7 @@ class TestMessages:
         send(bare, queue, *texts("x"))
         for name in ("a", "b"):
             with bare.get_subscription_receiver(queue, name, prefetch_count=1, keep_alive=0) as opened:
-                assert [content(each) for each in opened.receive_messages(1, 5)] == [b"x"]
+                assert [content(each) for each in opened.receive_messages(1, 60)] == [b"x"]
 
 
 class TestLocks:
@@ -107,7 +107,7 @@ class TestLocks:
     ) -> None:
         send(bare, queue, *texts("a"))
         with receiver(bare, queue) as one, receiver(bare, queue) as other:
-            [found] = one.receive_messages(1, 5)
+            [found] = one.receive_messages(1, 60)
             assert other.receive_messages(1, 0.3) == []
             assert servicebus_server.counts(queue) == {"ready": 0, "locked": 1, "all": 1}
             one.complete_message(found)
@@ -120,15 +120,15 @@ class TestLocks:
         with receiver(bare, queue) as opened:
             first, _ = receive(opened, 2)
             opened.abandon_message(first)
-            [again] = opened.receive_messages(1, 5)
+            [again] = opened.receive_messages(1, 60)
         assert (content(again), again.delivery_count) == (b"a", 1)
 
     def test_a_released_message_comes_again_uncounted(self, bare: ServiceBusClient, queue: str) -> None:
         send(bare, queue, *texts("a", "b"))
         with bare.get_queue_receiver(queue, prefetch_count=9, keep_alive=0) as opened:
-            opened.receive_messages(1, 5)  # the other one is let go when the receiver closes
+            opened.receive_messages(1, 60)  # the other one is let go when the receiver closes
         with receiver(bare, queue) as opened:
-            [again] = opened.receive_messages(1, 5)
+            [again] = opened.receive_messages(1, 60)
         assert (content(again), again.delivery_count) == (b"b", 0)
 
     def test_a_lock_lapses_and_cannot_be_used_after_that(
@@ -138,7 +138,7 @@ class TestLocks:
         sent = time.time()
         send(bare, queue, *texts("a"))
         with receiver(bare, queue) as opened:
-            [late] = opened.receive_messages(1, 5)
+            [late] = opened.receive_messages(1, 60)
             locked_until = late.locked_until_utc.timestamp()
             assert sent < locked_until < time.time() + 5
             [again] = eventually(lambda: opened.receive_messages(1, 1))
@@ -150,7 +150,7 @@ class TestLocks:
     def test_a_lock_is_renewed(self, bare: ServiceBusClient, queue: str) -> None:
         send(bare, queue, *texts("a"))
         with receiver(bare, queue) as opened:
-            [found] = opened.receive_messages(1, 5)
+            [found] = opened.receive_messages(1, 60)
             before = found.locked_until_utc
             assert opened.renew_message_lock(found) > before
 
@@ -161,11 +161,11 @@ class TestLocks:
         send(bare, queue, *texts("a"))
         with receiver(bare, queue) as opened:
             for _ in range(2):
-                [found] = opened.receive_messages(1, 5)
+                [found] = opened.receive_messages(1, 60)
                 opened.abandon_message(found)
             assert opened.receive_messages(1, 0.3) == []
         with receiver(bare, queue, sub_queue="deadletter") as opened:
-            [dead] = opened.receive_messages(1, 5)
+            [dead] = opened.receive_messages(1, 60)
         assert (content(dead), dead.dead_letter_reason) == (b"a", "MaxDeliveryCountExceeded")
 
     def test_a_dead_letter_keeps_its_properties_beside_the_reason(
@@ -174,10 +174,10 @@ class TestLocks:
         long = {"TYPE": "LONG", "VALUE": 1 << 40}
         send(bare, queue, ServiceBusMessage("a", application_properties={"n": long}))
         with receiver(bare, queue) as opened:
-            [found] = opened.receive_messages(1, 5)
+            [found] = opened.receive_messages(1, 60)
             opened.dead_letter_message(found, reason="why", error_description="because")
         with receiver(bare, f"{queue}/$DeadLetterQueue") as opened:
-            [dead] = opened.receive_messages(1, 5)
+            [dead] = opened.receive_messages(1, 60)
         assert (dead.dead_letter_reason, dead.dead_letter_error_description) == ("why", "because")
         assert dead.application_properties[b"n"] == 1 << 40
 
@@ -211,7 +211,7 @@ class TestSchedulesAndDuplicates:
     def test_peek_shows_locked_messages_from_a_number_on(self, bare: ServiceBusClient, queue: str) -> None:
         send(bare, queue, *texts("a", "b", "c"))
         with receiver(bare, queue) as opened:
-            opened.receive_messages(1, 5)
+            opened.receive_messages(1, 60)
             assert [content(each) for each in opened.peek_messages(9, sequence_number=1)] == [
                 b"a",
                 b"b",
@@ -233,7 +233,7 @@ class TestSessions:
             for opened in (one, other):
                 seen[opened.session.session_id] = [content(each) for each in receive(opened, 2)]
             with pytest.raises(exceptions.OperationTimeoutError):
-                self._next(bare, sessions).__enter__()
+                self._next(bare, sessions, wait=1).__enter__()
         assert seen == {"s0": [b"0", b"2"], "s1": [b"1", b"3"]}
 
     def test_a_session_that_ends_gives_its_messages_back_uncounted(
@@ -242,7 +242,7 @@ class TestSessions:
         send(bare, sessions, ServiceBusMessage("a", session_id="s"))
         for _ in range(2):
             with self._next(bare, sessions) as opened:
-                [found] = opened.receive_messages(1, 5)
+                [found] = opened.receive_messages(1, 60)
                 assert found.delivery_count == 0
 
     def test_sessions_are_needed_or_out_of_place(
@@ -255,8 +255,8 @@ class TestSessions:
         with pytest.raises(exceptions.ServiceBusError, match="not-allowed"):
             self._next(bare, f"plain-{uuid.uuid4().hex}").__enter__()
 
-    def _next(self, bare: ServiceBusClient, queue: str) -> Any:
-        return receiver(bare, queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=1)
+    def _next(self, bare: ServiceBusClient, queue: str, wait: float = 60) -> Any:
+        return receiver(bare, queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=wait)
 
 
 class TestFaults:
@@ -311,7 +311,7 @@ class TestFaults:
     def test_messages_and_locks_outlive_a_restart(self, faulty: ServiceBusServer, queue: str) -> None:
         with client(faulty) as bare:
             send(bare, queue, *texts("a", "b"))
-            receiver(bare, queue).receive_messages(1, 5)
+            receiver(bare, queue).receive_messages(1, 60)
         faulty.stop()
         faulty.start()
         assert faulty.counts(queue) == {"ready": 1, "locked": 1, "all": 2}

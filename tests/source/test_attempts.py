@@ -46,10 +46,10 @@ def refused(url: str, queue: str) -> Iterator[None]:
     shared = {"subscription_name": "babelqueue", "consumer_type": pulsar.ConsumerType.Shared}
     client.subscribe(queue, receiver_queue_size=0, **shared)
     reader = client.subscribe(queue, negative_ack_redelivery_delay_ms=100, **shared)
-    for message in [reader.receive(timeout_millis=10_000) for _ in range(MESSAGES)]:
+    for message in [reader.receive(timeout_millis=60_000) for _ in range(MESSAGES)]:
         reader.negative_acknowledge(message)
     for _ in range(MESSAGES):
-        reader.receive(timeout_millis=10_000)
+        reader.receive(timeout_millis=60_000)
     reader.close()
     yield
     client.close()
