@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,7 +22,7 @@ from babelqueue_spark.bindings.redis import RedisBinding
 from babelqueue_spark.bindings.redis.options import RedisOptions
 from babelqueue_spark.connector.options import read_options, write_options
 from babelqueue_spark.errors import BrokerError, BrokerUnreachableError, OptionError
-from babelqueue_spark.testing import SECRET, assert_safe
+from babelqueue_spark.testing import SECRET, assert_safe, unless_busy
 from babelqueue_spark.worker import RedisStore
 from tests import streams
 from tests.bindings.redis_peers import outgoing
@@ -238,7 +239,8 @@ def test_servers_that_all_fall_silent_are_given_up(start: Callable[[], Any], que
             url=servers.url, client_options={"socket_timeout": "1", "socket_connect_timeout": "1"}
         )
         connected = RedisBinding(config)
-        connected.publish(queue, streams.outgoing([b"a"]))
+        sent, key = streams.outgoing([b"a"]), uuid.uuid4().hex
+        unless_busy(lambda: connected.publish(queue, sent, idempotency_key=key))
         with RedisBinding(config) as fresh, suspended(servers):
             for binding in (connected, fresh):
                 started = time.monotonic()
@@ -334,13 +336,13 @@ class Writer:
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("start", [lambda: RedisClusterServers(replicas=1), RedisSentinelServers])
+@pytest.mark.parametrize("start", [partial(RedisClusterServers, replicas=1), RedisSentinelServers])
 def test_a_failover_loses_only_what_redis_lost(
-    spark: Any, start: Callable[[], Any], queue: str, tmp_path: Path
+    spark: Any, start: Callable[..., Any], queue: str, tmp_path: Path
 ) -> None:
     queue = f"{{{queue}}}"
     read: Counter[int] = Counter()
-    with start() as servers, Writer(servers, queue) as writer:
+    with start(failover_ms=1_000) as servers, Writer(servers, queue) as writer:
         query = streams.run(
             streams.stream(spark, servers.url, queue, tmp_path),
             tmp_path,

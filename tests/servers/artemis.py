@@ -23,7 +23,6 @@ class ArtemisServer(Server):
     """
 
     name = "artemis"
-    start_seconds = 60.0
     login = "babel"
     password = "s3cret-w0rd"
 

@@ -29,7 +29,7 @@ class Server(ABC):
     """A server process, as a context manager; it can be stopped and started again with its data."""
 
     name: ClassVar[str]
-    start_seconds: ClassVar[float] = 20.0
+    start_seconds: ClassVar[float] = 60.0
     """How long it may take to become ready."""
 
     def __init__(self) -> None:

@@ -17,8 +17,6 @@ HOSTS = ("127.0.0.1", "127.0.0.2")
 class _Daemon(Server):
     """A daemon of Spark's; the process is the JVM itself."""
 
-    start_seconds = 60.0
-
     def environment(self) -> dict[str, str]:
         # Executors inherit it: they are to find what is installed, not what lies beside the tests.
         return {"SPARK_HOME": str(SPARK_HOME), "SPARK_DAEMON_MEMORY": "256m", "PYTHONPATH": ""}

@@ -30,7 +30,6 @@ class ElasticMqServer(Server):
     """
 
     name = "elasticmq"
-    start_seconds = 60.0
 
     def __init__(self, *, durable: bool = False) -> None:
         super().__init__()

@@ -52,7 +52,6 @@ class KafkaServer(Server):
     """
 
     name = "kafka"
-    start_seconds = 60.0
 
     def __init__(self, partitions: int = 1, *, tls: Certificates | None = None, password: str = "") -> None:
         super().__init__()

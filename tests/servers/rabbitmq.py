@@ -20,7 +20,6 @@ class RabbitServer(Server):
     """
 
     name = "rabbitmq"
-    start_seconds = 60.0
     login = "babel"
 
     def __init__(self, password: str = "s3cret-w0rd", tls: Certificates | None = None) -> None:

@@ -15,7 +15,9 @@ from redis import Redis, RedisCluster, exceptions
 from tests.servers.base import Server, StartError, free_port
 from tests.servers.certificates import Certificates
 
-_WAIT_SECONDS = 30.0
+_WAIT_SECONDS = 90.0
+_FAILOVER_MS = 30_000
+"""Milliseconds of silence after which another server takes over: longer than a busy machine stalls."""
 
 
 class RedisServer(Server):
@@ -88,12 +90,21 @@ class RedisClusterServers:
         password: what clients must give; none by default.
         replicas: of each primary.
         tls: all nodes also listen with TLS, and speak it among themselves.
+        failover_ms: how long a primary may be silent.
     """
 
     def __init__(
-        self, password: str | None = None, replicas: int = 0, tls: Certificates | None = None
+        self,
+        password: str | None = None,
+        replicas: int = 0,
+        tls: Certificates | None = None,
+        failover_ms: int = _FAILOVER_MS,
     ) -> None:
-        options = {"cluster-enabled": "yes", "cluster-node-timeout": "1000", "repl-diskless-sync-delay": "0"}
+        options = {
+            "cluster-enabled": "yes",
+            "cluster-node-timeout": str(failover_ms),
+            "repl-diskless-sync-delay": "0",
+        }
         if tls:
             options |= {"tls-cluster": "yes", "tls-replication": "yes"}
         self.password = password
@@ -172,9 +183,11 @@ class _SentinelServer(RedisServer):
         quorum: int,
         password: str | None,
         tls: Certificates | None,
+        failover_ms: int,
     ) -> None:
         super().__init__(password)
         self._primary, self._service, self._quorum = primary, service, quorum
+        self._failover_ms = failover_ms
         if tls:
             self.tls_port = free_port()
         self._tls = _tls(tls, self.tls_port) if tls else {}
@@ -187,7 +200,7 @@ class _SentinelServer(RedisServer):
             *(f"{name} {value}" for name, value in self._tls.items()),
             *(["tls-replication yes"] if self._tls else []),
             f"sentinel monitor {self._service} 127.0.0.1 {port_of(self._primary)} {self._quorum}",
-            f"sentinel down-after-milliseconds {self._service} 1000",
+            f"sentinel down-after-milliseconds {self._service} {self._failover_ms}",
             f"sentinel failover-timeout {self._service} 5000",
         ]
         if self._primary.password:
@@ -207,6 +220,7 @@ class RedisSentinelServers:
         password: what clients of the servers must give; none by default.
         sentinel_password: what clients of the Sentinels must give; none by default.
         tls: all speak TLS, with clients and with each other.
+        failover_ms: how long the primary may be silent.
     """
 
     service = "mymaster"
@@ -216,8 +230,10 @@ class RedisSentinelServers:
         password: str | None = None,
         sentinel_password: str | None = None,
         tls: Certificates | None = None,
+        failover_ms: int = _FAILOVER_MS,
     ) -> None:
         self._tls = tls
+        self._failover_ms = failover_ms
         self.password = password
         self.sentinel_password = sentinel_password
         self._running = ExitStack()
@@ -247,7 +263,9 @@ class RedisSentinelServers:
             )
             self.nodes = [first, self._running.enter_context(replica)]
             for _ in range(3):
-                sentinel = _SentinelServer(first, self.service, 2, self.sentinel_password, self._tls)
+                sentinel = _SentinelServer(
+                    first, self.service, 2, self.sentinel_password, self._tls, self._failover_ms
+                )
                 self.sentinels.append(self._running.enter_context(sentinel))
             _await(self._is_whole)
             self._running = self._running.pop_all()
