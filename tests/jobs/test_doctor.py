@@ -75,7 +75,10 @@ def lines(done: Done, check: str) -> list[str]:
     return [f"{status.strip()}: {text}" for status, name, text in found if name]
 
 
-def test_all_is_well_and_stays_as_it_is(url: str, queue: str, doctor: Run, tmp_path: Path) -> None:
+def test_all_is_well_and_stays_as_it_is(
+    url: str, queue: str, doctor: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "_SLOW_SECONDS", 60.0)
     publish(url, queue, [envelope(1), envelope(2)])
     report = tmp_path / "findings.json"
     done = doctor(url, queue, "--journal", str(tmp_path / "new/journal"), "--json", str(report))
@@ -239,6 +242,7 @@ def test_a_journal_in_use_stays_as_it_is(run: Run, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_bucket(s3: S3Server, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     location = f"s3://{s3.bucket}/doctor/journal"
+    monkeypatch.setattr(storage, "_PATIENCE", 60.0)
     assert lines(run("doctor", "--journal", location), "journal") == [
         f"ok: {location}: of two writers, one creates a file"
     ]

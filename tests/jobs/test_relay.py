@@ -44,4 +44,4 @@ def test_it_continues_until_it_is_interrupted(box: Outbox, sqlite: str, queue: s
         store(box, range(3, 5), [queue])
         eventually(lambda: numbers_in(sqlite, queue) == [0, 1, 2, 3, 4])
         job.send_signal(signal.SIGINT)
-        assert job.wait(30) == 130
+        assert job.wait(120) == 130

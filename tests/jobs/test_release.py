@@ -71,7 +71,7 @@ def test_it_continues_until_it_is_interrupted(schedule: Schedule, sqlite: str, q
             store(schedule, [2])
             assert process.stdout.readline() == "released 1 messages, 0 failed\n"
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=120)
         finally:
             process.kill()
     assert (process.returncode, out, err) == (130, "", "release: interrupted\n")

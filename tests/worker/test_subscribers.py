@@ -197,7 +197,7 @@ def hangs(message: Message) -> None:
     ("subscriber", "exception", "rules"),
     [
         (exits, "SystemExit", {}),
-        (hangs, "HandlerTimeoutError", {"timeout": 0.05}),
+        (hangs, "HandlerTimeoutError", {"timeout": 2.0}),
         (lambda _: 7, "BabelQueueError", {}),
         (lambda _: Outgoing(job="urn:x", data={"x": float("nan")}), "ValueError", {}),
         (lambda _: out(text="refused"), "MessageTooLargeError", {"check": refusing('"refused"')}),
