@@ -234,9 +234,14 @@ class Worker:
             timeout: seconds that it has for a batch; None = no limit.
 
         Raises:
-            OptionError: one of them is invalid.
+            OptionError: one of them is invalid, or the worker's message log would not know the catalog.
         """
         checked_timeout("timeout", timeout, self._idempotency)
+        if self._options.message_log and self._catalog is not None and self._options.catalog is None:
+            raise OptionError(
+                "messageLog of a worker with catalog= would show what a DataFrame handler returns unmasked: "
+                "give the catalog by the option 'catalog'"
+            )
 
         def added(run: Handler) -> Handler:
             check_pattern(pattern)

@@ -113,6 +113,15 @@ def test_a_mark_that_is_not_followed_is_an_error_before_anything_is_logged(
             Worker(options, state="/mnt/journal", catalog=location)
 
 
+def test_what_a_dataframe_handler_returns_is_not_logged_unmasked(tmp_path: Path) -> None:
+    """Its rows are written with the worker's options, which do not have a catalog of the worker's own."""
+    location, log = str(registry(tmp_path / "registry", SCHEMAS)), str(tmp_path / "log")
+    options = {"url": "redis://localhost", "messageLog": log}
+    with pytest.raises(OptionError, match="unmasked: give the catalog by the option 'catalog'"):
+        Worker(options, state="/mnt/journal", catalog=location).dataframe_handler("*")
+    Worker({**options, "catalog": location}, state="/mnt/journal").dataframe_handler("*")
+
+
 @pytest.mark.spark
 def test_the_message_log_of_reads_writes_and_workers(
     spark: Any, request: pytest.FixtureRequest, queue: str, tmp_path: Path
