@@ -49,7 +49,7 @@ def against_plain_read() -> Row:
             found["worked"],
             "plain read of them, Redis, local[2]",
             found["plain"],
-            0.5,
+            0.6,
         )
 
 
