@@ -52,7 +52,6 @@ def failures(whole: dict[str, Any]) -> Iterator[list[str]]:
 
 
 SOAK_STREAMS = ("broker", "messages", "arrived", "batches", "p50, s", "p99, s", "longest, s")
-SOAK_PROCESSES = ("broker", "what", "after a minute", "in the end", "most")
 SOAK_TRIALS = ("trial", "seconds", "largest Python process, MiB", "all there")
 
 
@@ -61,26 +60,6 @@ def soak_streams(whole: dict[str, Any]) -> Iterator[list[str]]:
     for found in whole["streams"].values():
         counts = [f"{found[name]:,}" for name in ("published", "arrived", "batches")]
         yield [found["title"], *counts, *(f"{found[name]:.2f}" for name in ("p50", "p99", "longest"))]
-
-
-def soak_processes(whole: dict[str, Any]) -> Iterator[list[str]]:
-    """What was flat, or was not: files, descriptors and memory, early, late and at most."""
-    for found in whole["streams"].values():
-        samples = found["samples"]
-        early = next((each for each in samples if each["second"] >= 60), samples[-1])
-        for name in ("journal files", "checkpoint files"):
-            numbers = [each[name] for each in (early, samples[-1])]
-            yield [found["title"], name, *map(str, numbers), str(max(each[name] for each in samples))]
-        for role in sorted(early["processes"]):
-            shown = [_process(each, role) for each in (early, samples[-1])]
-            most = [max(each["processes"].get(role, [0, 0, 0])[part] for each in samples) for part in (1, 2)]
-            yield [found["title"], role, *shown, f"{most[0]:.0f} descriptors, {most[1]:.0f} MiB"]
-
-
-def _process(sample: dict[str, Any], role: str) -> str:
-    count, descriptors, mib = sample["processes"].get(role, [0, 0, 0.0])
-    several = f"{count} of them: " if count > 1 else ""
-    return f"{several}{descriptors} descriptors, {mib:.0f} MiB"
 
 
 def soak_trials(whole: dict[str, Any]) -> Iterator[list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -20,12 +21,6 @@ PART = re.compile(r"(<!-- generated: ([\w ]+) -->\n).*?(<!-- end -->)", re.S)
 FIGURES = ROOT / "docs" / "bench.json"
 CHAOS = ROOT / "docs" / "chaos.json"
 SOAK = ROOT / "docs" / "soak.json"
-#: Of each module, the rows that the README shows: those whose work begins so.
-SUMMARY = {
-    "kafka": ("Redis to nothing", "Redis to Parquet"),
-    "rabbitmq": ("RabbitMQ to DataFrame, one",),
-    "memory": ("driver's Python", "largest worker"),
-}
 ENTRY = re.compile(r"(.+?)(?: \((.+?)\))?: (.+)")
 
 
@@ -112,50 +107,43 @@ def metrics() -> str:
     return table(("metric", "type", "labels", "meaning"), rows)
 
 
-def bench(module: str) -> str:
-    """Make a table of what `make bench` measured of a module, and say where; `summary` is of several."""
+def bench(*modules: str) -> str:
+    """Make a table of what `make bench` measured of modules; `circumstances` says where it mostly ran."""
     measured = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
-    wanted = SUMMARY if module == "summary" else {module: ("",)}
-    parts = {name: measured[name] for name in wanted if name in measured}
-    if not parts:
-        return "There are no figures of record yet: `make bench` measures them."
-    rows = [
-        row for name, part in parts.items() for row in part["rows"] if row["work"].startswith(wanted[name])
-    ]
-    return f"{comparisons(rows)}\n\n{circumstances(*parts.values())}"
+    usual = Counter(host(each) for each in measured.values()).most_common(1)
+    if modules == ("circumstances",) and usual:
+        return f"{usual[0][0]}."
+    found = [measured[module] for module in modules if module in measured]
+    if not found:
+        return "No figures of record yet: `make bench` measures them."
+    days = sorted({each["measured"] for each in found})
+    elsewhere = sorted({host(each) for each in found} - {usual[0][0]})
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    rows = [row for each in found for row in each["rows"]]
+    return f"{comparisons(rows)}\n\n{'; in part on '.join([when, *elsewhere])}."
 
 
 def comparisons(rows: Iterable[dict[str, Any]]) -> str:
-    """Make a table of rows of `bench/table.py`: medians, and from the least to the most."""
+    """Make a table of rows of `bench/table.py`: medians, and the ratio with its floor."""
     cells = [
         (
             each["work"],
             figure(each["ours"], each["ours_spread"], each["unit"]),
             each["peer"],
             figure(each["theirs"], each["theirs_spread"], each["unit"]),
-            f"{each['ratio']:.2f}",
-            "" if each["floor"] is None else f"{each['floor']:g}",
+            f"{each['ratio']:.2f}" + ("" if each["floor"] is None else f" ({each['floor']:g})"),
         )
         for each in rows
     ]
-    return table(("work", "connector", "against", "peer", "ratio", "floor"), cells)
+    return table(("work", "connector", "peer", "peer's", "ratio (floor)"), cells)
 
 
 def figure(median: float, spread: Sequence[float], unit: str) -> str:
-    """Say a median with its spread: rates a second without their unit, which the text names."""
+    """Say a median, and a spread of more than a tenth; a rate goes without its unit."""
     least, most = spread
-    around = "" if least == most else f" ({least:,.0f} to {most:,.0f})"
-    return f"{median:,.0f}{'' if unit == 'a second' else f' {unit}'}{around}"
-
-
-def circumstances(*entries: dict[str, Any]) -> str:
-    """Say when, on what and with what entries of `docs/bench.json` were measured."""
-    days = sorted({entry["measured"] for entry in entries})
-    machines = {"{cores} cores, {cpu}, {gib:g} GiB".format(**each["machine"]) for each in entries}
-    versions = {"Python {python}, PySpark {pyspark}".format(**each["versions"]) for each in entries}
-    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    where = "; ".join([*sorted(machines), *sorted(versions)])
-    return f"Messages a second, median (least to most), {when}: {where}."
+    text = f"{median:,.0f}{'' if unit == 'a second' else f' {unit}'}"
+    near = median - least <= median / 10 >= most - median
+    return text if near else f"{text} ({least:,.0f}-{most:,.0f})"
 
 
 def chaos(name: str) -> str:
@@ -169,7 +157,7 @@ def chaos(name: str) -> str:
 
 
 def soak(name: str) -> str:
-    """Make a table of what `make soak` measured: `streams`, `processes`, `trials`; or show its `chart`."""
+    """Make a table of what `make soak` measured: `streams`, `trials`; or show its `chart`."""
     if not SOAK.exists():
         return "There are no figures of record yet: `make soak` measures them."
     found = json.loads(SOAK.read_text())

@@ -87,7 +87,7 @@ def test_the_chart_has_each_row_and_is_the_same_each_time(tmp_path: Path) -> Non
 
 def test_a_table_says_median_spread_ratio_and_floor() -> None:
     last = comparisons([dict(each) for each in rows(theirs=2000.0)]).splitlines()[-1]
-    assert last == "| ours to nothing | 3 (1 to 4) | a peer | 2,000 | 0.00 | 1 |"
+    assert last == "| ours to nothing | 3 (1-4) | a peer | 2,000 | 0.00 (1) |"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

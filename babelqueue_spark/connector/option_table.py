@@ -79,7 +79,7 @@ On = Literal["both", "reads", "stream reads", "logs", "writes", "batch writes"]
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """One option of the connector: its parser, and its row in docs/options.md.
+    """One option of the connector: its parser, and its line in docs/options.md.
 
     Attributes:
         name: as documented; users may write it in any case.
@@ -122,14 +122,14 @@ OPTIONS = (
         "`amqp://…`, `sqs://REGION`, `pulsar://…`, `artemis://…`, `kafka://…`, `kinesis://REGION`, "
         "`firehose://REGION` (writes), "
         "`Endpoint=sb://…` or `sb://NAMESPACE…` (Service Bus), `sqlite:////path`, "
-        "`postgresql+psycopg://…`, `mariadb+pymysql://…`; or `env:NAME`, `file:/path` to keep it secret",
+        "`postgresql+psycopg://…`, `mariadb+pymysql://…`; or `env:NAME`, `file:/path`",
     ),
     Option(
         name="broker",
         parse=_broker_name,
         default_doc="by scheme",
         doc="`redis`, `rabbitmq`, `sqs`, `pulsar`, `artemis`, `kafka`, `kinesis`, `firehose`, `servicebus` "
-        "or `sql`, where the URL's scheme does not tell",
+        "or `sql`",
     ),
     Option(
         name="queue",
@@ -143,14 +143,14 @@ OPTIONS = (
         on="stream reads",
         default_doc="required",
         doc="directory (an absolute path) or object store (`s3://…`, `gs://…`, `abfss://…`) that driver and "
-        "executors share; Kafka and Kinesis need none",
+        "executors share; none for Kafka and Kinesis",
     ),
     Option(
         name="journalRetention",
         parse=seconds,
         on="stream reads",
         default="0s",
-        doc="how long committed segments stay, for replays from an older checkpoint",
+        doc="how long committed segments stay, for an older checkpoint",
     ),
     Option(
         name="maxMessagesPerTrigger",
@@ -164,15 +164,15 @@ OPTIONS = (
         parse=_count,
         on="stream reads",
         default_doc="none",
-        doc="a batch waits for so many messages, [against small files](operations.md#small-files); "
-        "`availableNow` waits for none",
+        doc="a batch waits for so many, [against small files](operations.md#small-files); "
+        "not with `availableNow`",
     ),
     Option(
         name="maxTriggerDelay",
         parse=seconds,
         on="stream reads",
         default="15m",
-        doc="how long a batch waits for `minMessagesPerTrigger` at most",
+        doc="most time of that wait",
     ),
     Option(
         name="maxBytesPerTrigger",
@@ -186,7 +186,7 @@ OPTIONS = (
         parse=seconds,
         on="stream reads",
         default="10s",
-        doc="longest time for which a reader task claims",
+        doc="most time for which a reader task claims",
     ),
     Option(
         name="numPartitions",
@@ -194,15 +194,15 @@ OPTIONS = (
         on="stream reads",
         default=str(min(os.cpu_count() or 1, 8)),
         default_doc="cores of the driver, 8 at most",
-        doc="most parallel reader tasks; on a cluster set it to the executors' cores",
+        doc="most reader tasks; on a cluster, the executors' cores",
     ),
     Option(
         name="visibilityTimeout",
         parse=seconds,
         on="stream reads",
         default_doc="the binding's: 90 s",
-        doc="how long a claim may stay unacknowledged; RabbitMQ, Pulsar, Artemis, Kafka, Kinesis and "
-        "Service Bus take none",
+        doc="how long a claim may stay unacknowledged; not for RabbitMQ, Pulsar, Artemis, Kafka, Kinesis "
+        "and Service Bus",
     ),
     Option(
         name="startingOffsets",
@@ -225,14 +225,13 @@ OPTIONS = (
         parse=flag,
         on="stream reads",
         default="true",
-        doc="whether missing content of a journal or log fails the query",
+        doc="whether missing content of a journal or log is an error",
     ),
     Option(
         name="envelope",
         parse=_one_of(*FORMS),
         default="babelqueue",
-        doc="`babelqueue`, `none`, `cloudevents` or `cloudevents-binary`: the [form of "
-        "messages](forms.md) that are read and written",
+        doc="`babelqueue`, `none`, `cloudevents` or `cloudevents-binary`: the [form of messages](forms.md)",
     ),
     Option(
         name="jobFrom",
@@ -254,14 +253,14 @@ OPTIONS = (
         parse=Registry,
         default_doc="none",
         doc="path or URL of the SDKs' `registry.json`, or of its folder: a read gets the column `violation`, "
-        "a write refuses payloads with one; see [the catalog](catalog.md)",
+        "a write refuses payloads with one ([the catalog](catalog.md))",
     ),
     Option(
         name="messageLog",
         parse=_folder,
         default_doc="no log",
-        doc="shared directory for a [JSON line about each message](worker.md#counts-and-logs), with its "
-        "whole body; with `catalog`, [sensitive fields](catalog.md#sensitive-fields) are masked",
+        doc="shared directory for a [JSON line about each message](worker.md#counts-and-logs), whole; with "
+        "`catalog`, [sensitive fields](catalog.md#sensitive-fields) are masked",
     ),
     Option(
         name="largeNumbers",
@@ -298,8 +297,7 @@ OPTIONS = (
         parse=str,
         on="batch writes",
         default_doc="that of the stream, within `foreachBatch` on a classic session",
-        doc="with `txnVersion`, names a write: a repeat has the same ids, and is dropped where that is "
-        "possible",
+        doc="with `txnVersion`, names a write: a repeat has the same ids, and is dropped where possible",
     ),
     Option(
         name="txnVersion",

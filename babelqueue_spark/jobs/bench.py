@@ -3,9 +3,9 @@
     babelqueue-spark bench --url redis://localhost:6379/0
     spark-submit jobs/bench.py --url env:ORDERS_URL --queue bench --messages 1000000 --bytes 4000
 
-It publishes envelopes to a queue of its own, or to an empty one that you name where queues have to be there
-first, and reads them as a stream that goes nowhere. The stream's first batch pays for the start: the others
-are shown by themselves. What was published leaves the queue; a topic of Kafka keeps it.
+It publishes envelopes to a queue of its own, or to an empty one that you name where queues must exist
+before, and reads them as a stream that goes nowhere, the first batch apart. What was published leaves the
+queue; a topic of Kafka keeps it.
 """
 
 import argparse

@@ -5,12 +5,12 @@
     spark-submit jobs/bridge.py --from-url env:OLD --from-queue orders,mails --to-url env:NEW \\
         --state s3a://streams/bridge --every '5 seconds'
 
-Messages keep data, trace_id, meta, attempts, and where the target keeps them headers and key. Dead letters
-arrive in the target's dead-letter queues, and so does what no reader would accept, byte for byte. A run that
-was killed is repeated without loss, and without repeats where the target is Redis or SQL.
+Messages keep data, trace_id, meta, attempts, and headers and key where the target has them. Dead letters and
+invalid messages arrive in the target's dead-letter queues, byte for byte. A killed run is repeated without
+loss, and without repeats on Redis and SQL.
 
-Without `--every` it carries what is there when it starts, then stops; with it, it continues until it is
-stopped. `--metrics` tells Prometheus of its batches, of the queues on both sides and of their dead letters.
+It carries what is there, then stops; with `--every` it continues until it is stopped.
+`--metrics` tells Prometheus of batches, and of queues and dead letters on both sides.
 """
 
 import argparse

@@ -7,13 +7,12 @@
         --output asyncapi.json
     babelqueue-spark catalog import-asyncapi asyncapi.json --output registry
 
-`infer` proposes a registry: for each URN its queues, and a schema with types, formats, and what each message
-has as required. `check` exits with 1 where a message has no schema, violates it, or has a property that it
+`infer` proposes a registry: for each URN its queues, and a schema with types, formats, and as required what
+each message has. `check` exits with 1 where a message has no schema, violates it, or has a property that it
 does not name. `compat` exits with 1 where what was valid under the old schema is not under the new one.
 
-`export-asyncapi` writes an AsyncAPI 3.0 document: channels are queues, messages URNs, payloads the schemas.
-Queues are those that the registry's entries have as `queues`, and `--queue`: with the URNs that it carries,
-or with all. `import-asyncapi` makes a registry of such a document, of its JSON form.
+`export-asyncapi` writes an AsyncAPI 3.0 document of the registry, and of `--queue`, with the URNs that it
+carries, or all. `import-asyncapi` makes a registry of such a document in JSON.
 
 `infer` and `check` browse at most `--limit` messages of each queue, on all brokers but SQS. `--json` writes
 the findings to a file too. All run without Spark.

@@ -3,9 +3,9 @@
     babelqueue-spark dead-letters --url redis://localhost:6379/0 --queue orders.dlq
     spark-submit jobs/dead_letters.py --url env:ORDERS_URL --queue orders.dlq --html report.html
 
-It reads the queue without consuming it, on all brokers but SQS. `--html` writes a page with pictures,
-`--json` the numbers. Samples hold the data of messages. With `--option catalog=registry.json`, `***` stands
-for sensitive fields, for messages that the catalog does not know, and for errors.
+It consumes nothing; SQS cannot be read so. `--html` writes a page with pictures, `--json` the numbers.
+Samples hold data of messages. With `--option catalog=registry.json`, `***` stands for sensitive fields, for
+messages that the catalog does not know, and for errors.
 """
 
 import argparse

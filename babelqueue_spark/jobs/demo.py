@@ -3,9 +3,8 @@
     babelqueue-spark demo
     spark-submit jobs/demo.py --folder /tmp/demo
 
-It fills a SQLite queue with 50,000 envelopes of three URNs and one of every kind of bad message, drains it,
-publishes some more and drains again, then checks that every message is somewhere exactly once. The folder is
-created again each time.
+It fills a SQLite queue with 50,000 envelopes of three URNs and every kind of bad message, drains it,
+drains again, and checks that every message is somewhere exactly once. It replaces the folder.
 """
 
 import argparse

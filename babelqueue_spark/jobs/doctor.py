@@ -1,21 +1,17 @@
 """Check an installation, a broker, a journal and a cluster: OK, or what to do.
 
     babelqueue-spark doctor
-    babelqueue-spark doctor --url env:ORDERS_URL --queue orders --journal /mnt/streams/orders/journal
     babelqueue-spark doctor --url env:ORDERS_URL --queue orders --probe --json findings.json
     spark-submit jobs/doctor.py --master spark://host:7077 --url env:ORDERS_URL --queue orders \\
         --journal s3://streams/orders/journal
 
-It prints a line for each check, and works where packages are missing, without Spark unless `--master` is
-given.
+It checks, also where packages are missing: Python, Java, PySpark with its table
+formats, packages; the broker's backlog and clock; a journal's storage. With `--master`, a job on all
+executors checks packages, broker and journal from there; else it needs no Spark.
 
-It checks Python, Java, PySpark with its table formats, and packages of this machine; the broker's backlog
-and clock; a journal's storage. With `--master`, a job on all executors checks packages, broker and journal
-from there.
-
-It consumes nothing, and does not create what is missing, except the subscription on Pulsar. `--probe`
-publishes a message to a queue of its own, claims and acknowledges it. Where queues have to be there before,
-or messages stay, name an empty one that nobody else uses: `--probe QUEUE`. Pulsar keeps the topic.
+It consumes nothing, and creates nothing but the subscription on Pulsar. `--probe` publishes a message to a
+queue of its own, claims and acknowledges it. Where queues must exist before, or messages stay, name an empty
+one that nobody else uses: `--probe QUEUE`. Pulsar keeps the topic.
 """
 
 import argparse

@@ -6,22 +6,19 @@
         --state s3a://streams/orders
     babelqueue-spark drain --url env:ORDERS_URL --queue orders --output /data/orders --catalog registry.json
 
-It reads what is in the queue when it starts, then stops. Run again, it resumes from the folder `--state`. A
-run that was killed is repeated without loss, and without repeats in files and tables.
+It reads what is there, then stops. Run again, it resumes from `--state`: a killed run is repeated without
+loss, and without repeats in files and tables.
 
-`--output` writes a folder of files for each URN (Parquet, ORC, JSON), and in it a folder `part=…` a batch.
-`--namespace` writes a table for each URN into a schema of a catalog (Delta, Iceberg, Parquet). The columns
-are job, trace_id, id, queue, lang, created_at, attempts, data (typed, or JSON text without a schema) and
-data_json.
+`--output` writes a folder of files for each URN (Parquet, ORC, JSON), in it a folder `part=…` a batch.
+`--namespace` writes a table for each URN into a schema of a catalog (Delta, Iceberg, Parquet). Columns: job,
+trace_id, id, queue, lang, created_at, attempts, data (typed, or JSON text without a schema), data_json.
 
 `--catalog`, the SDKs' registry.json or its folder, gives the types. What it does not know, violations and
-invalid messages go to a folder or table `others` instead of the dead-letter queue. A schema that changed
-widens its table, or ends the job.
+invalid messages go to a folder or table `others`, not to the dead-letter queue. A changed schema widens its
+table, or ends the job.
 
-With `--variant`, `data` that has no fixed type is VARIANT instead of JSON text: of URNs without a schema, of
-`others`, and where a schema has `oneOf` and the like. Parquet and Delta Lake have it.
-
-`--metrics` tells Prometheus of its batches, its queues and their dead letters.
+With `--variant` (Parquet, Delta Lake), `data` without a fixed type is VARIANT instead of JSON text.
+`--metrics` tells Prometheus of batches, queues and dead letters.
 """
 
 import argparse

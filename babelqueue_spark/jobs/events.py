@@ -7,14 +7,13 @@
     babelqueue-spark events replay /srv/events --url env:ORDERS_URL --queue orders --txn rebuild-1
     spark-submit jobs/events.py replay /srv/events --url env:ORDERS_URL --route 'urn:babel:orders:*=orders'
 
-With the id of a stream it takes that stream, else all of them. `export` writes a JSON object a line, stream
-by stream, in order; `jq -r .body` gives the envelopes as they were stored. `tail` shows the last events and
-what is appended. `create`, `describe` and `tail` run without Spark.
+With the id of a stream it takes that stream, else all. `export` writes a JSON object a line, stream by
+stream, in order; `jq -r .body` gives the envelopes. `tail` shows the last events and what is appended.
+`create`, `describe` and `tail` run without Spark.
 
-`replay` publishes events with their ids and traces, those of a stream in their order, with a header by
-which handlers know a replay; a broker without headers needs `--no-bypass`. Run again with the same `--txn`
-and options, a run that was killed publishes what was missing of the events that the store had at first,
-where the broker is Redis, SQL or Kafka.
+`replay` publishes events with their ids and traces, each stream in its order, with a header by which handlers
+know a replay; a broker without headers needs `--no-bypass`. Run again with the same `--txn` and options, it
+publishes what a killed run had not, on Redis, SQL and Kafka.
 """
 
 from __future__ import annotations

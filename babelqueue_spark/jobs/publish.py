@@ -6,13 +6,11 @@
     spark-submit jobs/publish.py --url env:ORDERS_URL --queue orders --table lake.shop.orders
 
 A JSON line is an envelope; `{"job": "urn:babel:orders:created", "data": {"order_id": 1}}` is enough. Lines
-are published in their order. A failure names the line to resume with; some lines after it may be on the
-queue already. The file may be compressed (gz, bz2, zst, lz4), on a disk or at `s3://…`, `gs://…`.
+are published in order. A failure names the line to resume with; some after it may be on the queue already.
+The file may be compressed (gz, bz2, zst, lz4), on a disk or at `s3://…`, `gs://…`.
 
-With `--format` (any that Spark reads) or `--table`, rows have the columns of a write, such as `job` and
-`data` (JSON text, a struct or a map). Their order is not kept.
-
-What no reader would accept ends the job before it is published, unless `--skip-invalid` passes it over.
+With `--format` (any that Spark reads) or `--table`, rows have the columns of a write, without their order. An
+invalid message ends the job before it is published; `--skip-invalid` passes over it.
 """
 
 import argparse

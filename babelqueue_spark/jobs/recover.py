@@ -1,12 +1,11 @@
 """Return what dead readers had claimed from Redis to its queue, where no reader is left to do it.
 
     babelqueue-spark recover --url redis://localhost:6379/0 --queue orders
-    babelqueue-spark recover --url env:ORDERS_URL --queue orders,mails
 
-A streaming query returns lapsed claims by itself. Run this job where only other consumers still read the
-queue, once `visibilityTimeout` is over. Messages go to the tail of their queue, unchanged. With `--option
-redis.reclaim_idle=600`, messages without a deadline (InitPHP's workers write none) return too: a first run
-notes them, and one 600 s later returns those that are still there. It runs without Spark.
+A query returns lapsed claims by itself. Run this where only other consumers still read the queue, once
+`visibilityTimeout` is over. Messages go to the tail of their queue, unchanged. With `--option
+redis.reclaim_idle=600`, messages without a deadline (InitPHP writes none) return too, in a second run 600 s
+after a first one. It runs without Spark.
 """
 
 import argparse

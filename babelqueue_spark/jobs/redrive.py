@@ -4,9 +4,8 @@
     spark-submit jobs/redrive.py --url env:ORDERS_URL --queue orders.dlq --urn 'urn:babel:orders:*' \\
         --after '2026-01-01 00:00:00' --limit 1000
 
-Messages lose their dead letter block, and start with no attempts. A run that was killed may leave some in
-both queues, under the same id. Conditions add up; what does not meet them stays, and so does what no reader
-would accept.
+Messages lose their dead letter block, and start with no attempts. A killed run may leave some in both
+queues, under the same id. Conditions add up; what does not meet them stays, and so do invalid messages.
 """
 
 import argparse

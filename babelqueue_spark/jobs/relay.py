@@ -3,10 +3,10 @@
     babelqueue-spark relay --outbox env:SHOP_URL --url redis://localhost:6379/0 --every 1s
     babelqueue-spark relay --outbox sqlite:////srv/shop.db --table outbox --url env:ORDERS_URL --once
 
-A row goes to the queue that it names, or to `--queue`. Bodies stay as they are. `--once` publishes what is
-there, then stops. With `--every` it continues until it is interrupted, and passes over a broker or a database
-that is away. Several may run at once; the order of a queue's rows stays. A run that was killed is repeated
-without loss, and without repeats where the broker is Redis, SQL or Kafka. It runs without Spark.
+A row goes to the queue that it names, or to `--queue`; bodies stay as they are. `--once` publishes what is
+there, then stops. With `--every` it continues, and passes over a broker or a database that is away. Several
+may run at once; the order of a queue's rows stays. A killed run is repeated without loss, and without repeats
+on Redis, SQL and Kafka. It runs without Spark.
 """
 
 import argparse

@@ -5,10 +5,10 @@
     babelqueue-spark release list --schedule env:SCHEDULE_URL --json | jq .send_at
     babelqueue-spark release cancel --schedule env:SCHEDULE_URL --id publish-42 --id expire-42
 
-Without `--every` it publishes what is due, then stops. With it, it continues until it is interrupted, and
-passes over a broker or a database that is away. Several may run at once. A run that was killed is repeated
-without loss, and without repeats where the broker is Redis, SQL or Kafka. `list` shows jobs in the order in
-which they were first scheduled. `cancel` says how many still waited. It runs without Spark.
+It publishes what is due, then stops. With `--every` it continues, and passes over a broker or a database that
+is away. Several may run at once. A killed run is repeated without loss, and without
+repeats on Redis, SQL and Kafka. `list` shows jobs as first scheduled; `cancel` says how many still waited. It
+runs without Spark.
 """
 
 import argparse

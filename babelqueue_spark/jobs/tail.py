@@ -6,9 +6,9 @@
 
 A line a message: when it was made, its queue, URN, id and attempts, why it is refused or was dead-lettered,
 and its data. It runs without Spark, on all brokers but SQS. Each poll reads the whole queue: poll a long one
-seldom. On RabbitMQ and Pulsar (without `pulsar.admin_url`) a poll takes the messages and returns them: do
-not follow there. With `--option catalog=registry.json`, `***` stands for sensitive fields, for messages that
-the catalog does not know, and for errors of dead letters. Headers are shown.
+seldom. On RabbitMQ, and Pulsar without `pulsar.admin_url`, a poll takes messages and returns them: do not
+follow there. With `--option catalog=registry.json`, `***` stands for sensitive fields, for messages that the
+catalog does not know, and for errors of dead letters. Headers are shown.
 """
 
 import argparse
