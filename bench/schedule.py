@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 
 from babelqueue_spark.exchange import Schedule
-from babelqueue_spark.exchange.table import STORE_ROWS, Job, ScheduleTable
+from babelqueue_spark.exchange.schedule_rows import Job
+from babelqueue_spark.exchange.schedule_table import STORE_ROWS, ScheduleTable
 from bench.redis import body
 from bench.table import Row, in_turns, row
 from tests.servers.mariadb import MariaDbServer

@@ -21,7 +21,8 @@ from babelqueue_spark.connector.rows.writing import to_messages
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.envelope.columns import META_TYPE, TIMESTAMP
 from babelqueue_spark.errors import BabelQueueError, BrokerError, QueuesFailedError
-from babelqueue_spark.exchange.table import Chunk, Job, ScheduleTable
+from babelqueue_spark.exchange.schedule_rows import Chunk, Job
+from babelqueue_spark.exchange.schedule_table import ScheduleTable
 
 logger = logging.getLogger(__name__)
 

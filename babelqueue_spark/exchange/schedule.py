@@ -28,7 +28,8 @@ from babelqueue_spark.envelope import decode
 from babelqueue_spark.envelope.columns import TIMESTAMP
 from babelqueue_spark.errors import BabelQueueError, JobClaimedError, OptionError
 from babelqueue_spark.exchange.releasing import Released, release
-from babelqueue_spark.exchange.table import STORE_ROWS, Job, ScheduleTable
+from babelqueue_spark.exchange.schedule_rows import Job
+from babelqueue_spark.exchange.schedule_table import STORE_ROWS, ScheduleTable
 from babelqueue_spark.secrets import resolve
 from babelqueue_spark.worker.messages import LONGEST_JOB_ID
 

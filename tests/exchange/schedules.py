@@ -17,7 +17,8 @@ from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.errors import BrokerError
 from babelqueue_spark.exchange import Schedule
-from babelqueue_spark.exchange.table import STORE_ROWS, Job, ScheduleTable
+from babelqueue_spark.exchange.schedule_rows import Job
+from babelqueue_spark.exchange.schedule_table import STORE_ROWS, ScheduleTable
 from tests.streams import envelope
 
 POINTS = ["before the claim", "after the claim", "in mid-publish", "after the publish", "after the drop"]

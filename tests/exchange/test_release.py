@@ -16,7 +16,7 @@ from redis import Redis
 
 from babelqueue_spark.errors import BrokerUnreachableError, OptionError, QueuesFailedError
 from babelqueue_spark.exchange import Outbox, Released, Schedule
-from babelqueue_spark.exchange.table import Job
+from babelqueue_spark.exchange.schedule_rows import Job
 from babelqueue_spark.testing import eventually
 from babelqueue_spark.testing.steps import in_processes
 from tests.brokers import url_of

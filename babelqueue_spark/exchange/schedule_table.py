@@ -1,24 +1,15 @@
-"""The tables of a schedule, and the transactions on them."""
+"""The transactions on the tables of a schedule."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import (
-    BigInteger,
-    Column,
     ColumnElement,
     Connection,
-    Index,
-    Integer,
-    LargeBinary,
     MetaData,
-    String,
-    Table,
-    Text,
     and_,
     bindparam,
     delete,
@@ -27,13 +18,23 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import IntegrityError
 
 from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.batches import fitting
 from babelqueue_spark.bindings.sql.client import SqlClient, key_of
 from babelqueue_spark.bindings.sql.options import SqlOptions
+from babelqueue_spark.exchange.schedule_rows import (
+    FAILED,
+    WAITING,
+    Chunk,
+    Job,
+    chunks_table,
+    job_of,
+    jobs_table,
+    puts_table,
+    row_of,
+)
 
 STORE_ROWS = 1_000
 """Jobs that one transaction stores: databases bound a statement's parameters."""
@@ -42,72 +43,7 @@ _CHUNK_BYTES = 64 << 20
 _PAGE_ROWS = 1_000
 _KEYS_KEPT = 7 * 86_400 * 1_000_000
 """Microseconds, longer than a worker that failed should wait for its next start."""
-_WAITING, _FAILED = 0, -1
-_STORED = ("job_id", "due_at", "queue", "body", "headers", "key")
-"""What a job brings with it."""
-_IN_MYSQL: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_default_charset": "utf8mb4"}
-_ID = BigInteger().with_variant(Integer(), "sqlite")
-_BYTES = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
-_TEXT = Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
-
 T = TypeVar("T")
-State = Literal["waiting", "claimed", "failed"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """A message that waits for its time.
-
-    Attributes:
-        job_id: its name in the schedule.
-        due_at: microseconds since 1970.
-        queue: where it goes; None = where the release says.
-        body: an envelope, whose id and `created_at` a release replaces.
-        headers: as a JSON object; None where it has none.
-        key: partition key, group or session.
-        number: its row.
-        scheduled_at: when a job of this id was first scheduled, in microseconds since 1970.
-        generation: how often it was scheduled since then.
-        state: `claimed` while a release publishes it, `failed` where the broker cannot carry it.
-        error: why it failed.
-        singly: whether a release publishes it alone.
-    """
-
-    job_id: str
-    due_at: int
-    queue: str | None
-    body: bytes
-    headers: bytes | None
-    key: str | None
-    number: int = 0
-    scheduled_at: int = 0
-    generation: int = 1
-    state: State = "waiting"
-    error: str | None = None
-    singly: bool = False
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Jobs that one release has claimed, and which are published together.
-
-    Attributes:
-        number: its row.
-        name: of its idempotency keys; no other chunk's of any schedule.
-        writer: of its idempotency keys.
-        claimed_at: microseconds since 1970, of the first claim.
-        due_by: what was due later goes to the broker with a delay.
-        taken_at: when this release claimed it.
-        leased_until: when another release may take it over, in microseconds since 1970.
-    """
-
-    number: int
-    name: str
-    writer: str
-    claimed_at: int
-    due_by: int
-    taken_at: int
-    leased_until: int
 
 
 class _ClaimedError(Exception):
@@ -130,9 +66,9 @@ class ScheduleTable:
     def __init__(self, url: str, table: str, lease: float) -> None:
         given = SqlOptions.parse(BindingConfig(url=url, client_options={"table": table}))
         metadata = MetaData()
-        self._jobs = _jobs(table, metadata)
-        self._chunks = _chunks(f"{table}_chunks", metadata)
-        self._puts = _puts(f"{table}_puts", metadata)
+        self._jobs = jobs_table(table, metadata)
+        self._chunks = chunks_table(f"{table}_chunks", metadata)
+        self._puts = puts_table(f"{table}_puts", metadata)
         self._client = SqlClient(given.url, metadata)
         self._lease = int(lease * 1_000_000)
 
@@ -193,7 +129,7 @@ class ScheduleTable:
         table, now = self._jobs, self._now(connection)
         known = self._chunk_of(connection, sorted(wanted))
         held = {key for key, chunk in known.items() if chunk > 0}
-        rows = {key: _row(job) for key, job in wanted.items() if key not in held}
+        rows = {key: row_of(job) for key, job in wanted.items() if key not in held}
         new = [
             {"id_key": key, "scheduled_at": now, "generation": 1, **row}
             for key, row in rows.items()
@@ -203,7 +139,7 @@ class ScheduleTable:
         if new:
             connection.execute(insert(table), new)
         if replaced:
-            change = update(table).where(table.c.id_key == bindparam("which"), table.c.chunk <= _WAITING)
+            change = update(table).where(table.c.id_key == bindparam("which"), table.c.chunk <= WAITING)
             connection.execute(change.values(generation=table.c.generation + 1), replaced)
         return held
 
@@ -217,7 +153,7 @@ class ScheduleTable:
         deleted, held = 0, list[str]()
         for keys in _parts(sorted(wanted)):
             mine = self._jobs.c.id_key.in_(keys)
-            gone = connection.execute(delete(self._jobs).where(mine, self._jobs.c.chunk <= _WAITING))
+            gone = connection.execute(delete(self._jobs).where(mine, self._jobs.c.chunk <= WAITING))
             deleted += gone.rowcount
             held += connection.scalars(select(self._jobs.c.id_key).where(mine))
         return deleted, [wanted[key] for key in held]
@@ -270,7 +206,7 @@ class ScheduleTable:
         claimable = or_(jobs.c.due_at <= due, *self._early(connection, due, last, now, longest))
         found = connection.execute(
             select(jobs.c.id, jobs.c.due_at, jobs.c.queue, size)
-            .where(jobs.c.chunk == _WAITING, jobs.c.due_at <= last, claimable)
+            .where(jobs.c.chunk == WAITING, jobs.c.due_at <= last, claimable)
             .order_by(jobs.c.due_at, jobs.c.id)
             .limit(limit)
             .with_for_update(skip_locked=True)
@@ -291,7 +227,7 @@ class ScheduleTable:
         if last <= due:
             return
         jobs = self._jobs
-        waiting = jobs.c.chunk == _WAITING, jobs.c.due_at > due, jobs.c.due_at <= last
+        waiting = jobs.c.chunk == WAITING, jobs.c.due_at > due, jobs.c.due_at <= last
         queues: dict[int, list[str | None]] = {}
         for queue in connection.scalars(select(jobs.c.queue).where(*waiting).distinct()):
             queues.setdefault(min(last, now + longest(queue)), []).append(queue)
@@ -327,7 +263,7 @@ class ScheduleTable:
         jobs = self._jobs
         ordered = select(jobs).where(jobs.c.chunk == chunk.number).order_by(jobs.c.due_at, jobs.c.id)
         with self._client.reading() as connection:
-            return [_job(row) for row in connection.execute(ordered)]
+            return [job_of(row) for row in connection.execute(ordered)]
 
     def note_singly(self, chunk: Chunk, numbers: Sequence[int]) -> None:
         """Note that jobs of a chunk, by the numbers of their rows, are published one by one."""
@@ -345,7 +281,7 @@ class ScheduleTable:
         def work(connection: Connection) -> None:
             for number, error in errors.items():
                 failed = update(jobs).where(jobs.c.id == number, of_the_chunk)
-                connection.execute(failed.values(chunk=_FAILED, error=error))
+                connection.execute(failed.values(chunk=FAILED, error=error))
             self._client.change(connection, delete(jobs).where(of_the_chunk), list(published))
             if connection.execute(select(jobs.c.id).where(of_the_chunk).limit(1)).first() is None:
                 connection.execute(delete(self._chunks).where(self._chunks.c.id == chunk.number))
@@ -370,7 +306,7 @@ class ScheduleTable:
         while True:
             page = select(jobs).where(jobs.c.id > seen).order_by(jobs.c.id).limit(_PAGE_ROWS)
             with self._client.reading() as connection:
-                found = [_job(row) for row in connection.execute(page)]
+                found = [job_of(row) for row in connection.execute(page)]
             if not found:
                 return
             yield found
@@ -384,70 +320,6 @@ class ScheduleTable:
         jobs = self._jobs
         found = select(jobs.c.id_key, jobs.c.chunk).where(jobs.c.id_key.in_(keys)).with_for_update()
         return {row[0]: row[1] for row in connection.execute(found)}
-
-
-def _jobs(name: str, metadata: MetaData) -> Table:
-    table = Table(
-        name,
-        metadata,
-        Column("id", _ID, primary_key=True),
-        Column("id_key", String(64), nullable=False, unique=True),
-        Column("job_id", _TEXT, nullable=False),
-        Column("scheduled_at", BigInteger, nullable=False),
-        Column("generation", BigInteger, nullable=False),
-        Column("due_at", BigInteger, nullable=False),
-        Column("chunk", BigInteger, nullable=False),
-        Column("queue", _TEXT),
-        Column("body", _BYTES, nullable=False),
-        Column("headers", _BYTES),
-        Column("key", _TEXT),
-        Column("error", _TEXT),
-        Column("singly", Integer, nullable=False),
-        sqlite_autoincrement=True,
-        **_IN_MYSQL,
-    )
-    Index(f"{name}_due_idx", table.c.chunk, table.c.due_at, table.c.id)
-    return table
-
-
-def _chunks(name: str, metadata: MetaData) -> Table:
-    return Table(
-        name,
-        metadata,
-        Column("id", _ID, primary_key=True),
-        Column("name", String(32), nullable=False),
-        Column("writer", String(32), nullable=False),
-        Column("claimed_at", BigInteger, nullable=False),
-        Column("due_by", BigInteger, nullable=False),
-        Column("leased_until", BigInteger, nullable=False),
-        sqlite_autoincrement=True,
-        **_IN_MYSQL,
-    )
-
-
-def _puts(name: str, metadata: MetaData) -> Table:
-    table = Table(
-        name,
-        metadata,
-        Column("name", String(64), primary_key=True),
-        Column("put_at", BigInteger, nullable=False),
-        **_IN_MYSQL,
-    )
-    Index(f"{name}_put_idx", table.c.put_at)
-    return table
-
-
-def _row(job: Job) -> dict[str, Any]:
-    return {**{name: getattr(job, name) for name in _STORED}, "chunk": _WAITING, "error": None, "singly": 0}
-
-
-def _job(row: Any) -> Job:
-    return Job(
-        **{name: getattr(row, name) for name in (*_STORED, "scheduled_at", "generation", "error")},
-        number=row.id,
-        state="claimed" if row.chunk > 0 else "failed" if row.chunk == _FAILED else "waiting",
-        singly=bool(row.singly),
-    )
 
 
 def _parts(keys: list[str]) -> Iterator[list[str]]:
