@@ -6,7 +6,7 @@ from functools import cache
 
 import grimp
 
-from scripts.draw import arrow, box, picture
+from scripts.svg import arrow, box, picture
 
 PACKAGE = "babelqueue_spark"
 _APART = {"needs_spark", "testing"}
