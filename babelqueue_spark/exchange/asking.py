@@ -28,7 +28,7 @@ from babelqueue_spark.worker.messages import (
     REPLY_TO_META,
     Message,
 )
-from babelqueue_spark.worker.responding import REQUEST_FAILED
+from babelqueue_spark.worker.responder import REQUEST_FAILED
 
 logger = logging.getLogger(__name__)
 

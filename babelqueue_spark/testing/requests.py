@@ -18,7 +18,7 @@ from babelqueue_spark.worker.deciding import Output
 from babelqueue_spark.worker.destinations import Destinations
 from babelqueue_spark.worker.messages import CAUSATION_META, Reply, outgoing_rows
 from babelqueue_spark.worker.outgoing import encode_outputs
-from babelqueue_spark.worker.responding import Responder
+from babelqueue_spark.worker.responder import Responder
 
 
 def options_of(binding: BaseBinding, config: BindingConfig, queue: str) -> dict[str, str]:

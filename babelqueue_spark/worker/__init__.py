@@ -11,7 +11,7 @@ from babelqueue_spark.worker.counts import Counts
 from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
 from babelqueue_spark.worker.limits import Circuit
 from babelqueue_spark.worker.messages import Cancel, Message, Outgoing, Reject, Retry
-from babelqueue_spark.worker.moving import Move, Redriven
+from babelqueue_spark.worker.moves import Move, Redriven
 from babelqueue_spark.worker.outcomes import Policy
 from babelqueue_spark.worker.publishing import Publishing
 from babelqueue_spark.worker.redrive import redrive

@@ -41,12 +41,12 @@ from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
 from babelqueue_spark.worker.messages import CANCELLED
 from babelqueue_spark.worker.outcomes import Failure, Policy, Verdict
 from babelqueue_spark.worker.outgoing import by_target, check_outputs, encode_outputs, outgoing_messages
+from babelqueue_spark.worker.partition_spans import by_queue, links_of, sends_of
 from babelqueue_spark.worker.publishing import Publishing
 from babelqueue_spark.worker.routes import Routes
 from babelqueue_spark.worker.rows import Rows
 from babelqueue_spark.worker.rules import Rules
 from babelqueue_spark.worker.running import FinishedDataFrameHandler, Handlers, MessageHandlers
-from babelqueue_spark.worker.traced import by_queue, links_of, sends_of
 
 logger = logging.getLogger(__name__)
 

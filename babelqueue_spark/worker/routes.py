@@ -15,7 +15,7 @@ from babelqueue_spark.errors import OptionError
 from babelqueue_spark.worker.calls import Step, is_async
 from babelqueue_spark.worker.limits import ONE_BY_ONE, Limits
 from babelqueue_spark.worker.messages import EXECUTION_FAILED, Message
-from babelqueue_spark.worker.responding import Responder
+from babelqueue_spark.worker.responder import Responder
 
 PartitionSetup = Callable[[], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
 

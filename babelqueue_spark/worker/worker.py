@@ -29,7 +29,7 @@ from babelqueue_spark.worker.limits import Circuit, Limits, OrderedBy
 from babelqueue_spark.worker.outcomes import Failure, Policy
 from babelqueue_spark.worker.publishing import Publishing
 from babelqueue_spark.worker.query import check_idle_timeout, query_id
-from babelqueue_spark.worker.responding import Responder
+from babelqueue_spark.worker.responder import Responder
 from babelqueue_spark.worker.routes import (
     DataFrameHandler,
     MessageHandler,

@@ -9,7 +9,7 @@ from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.worker.deciding import Output
 from babelqueue_spark.worker.destinations import Destinations
 from babelqueue_spark.worker.outgoing import encode_outputs
-from babelqueue_spark.worker.traced import by_queue, sends_of
+from babelqueue_spark.worker.partition_spans import by_queue, sends_of
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENTS = [f"00-{TRACE}-{n:016x}-01" for n in range(1, 5)]

@@ -30,7 +30,7 @@ from babelqueue_spark.worker.admission import Admission
 from babelqueue_spark.worker.calls import Calls
 from babelqueue_spark.worker.deciding import Decisions, decide
 from babelqueue_spark.worker.limits import Limits, Pace, RateLimit
-from babelqueue_spark.worker.responding import Responder
+from babelqueue_spark.worker.responder import Responder
 from babelqueue_spark.worker.routes import MessageHandler, Routes, Subscriber
 from babelqueue_spark.worker.rows import Rows
 from babelqueue_spark.worker.running import MessageHandlers
