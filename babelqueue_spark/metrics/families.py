@@ -32,7 +32,7 @@ BACKLOG = Family(
     "babelqueue_backlog_messages",
     "gauge",
     ("query", "queue"),
-    "Messages that waited at the last plan (of a log, behind it); 0 while it is idle",
+    "Messages that waited when the last batch was planned (of a log, those behind it); 0 while it is idle",
 )
 BATCH_SECONDS = Family(
     "babelqueue_batch_duration_seconds", "histogram", _QUERY, "Time from the trigger of a batch to its end"
@@ -41,7 +41,7 @@ PHASE_SECONDS = Family(
     "babelqueue_batch_phase_seconds_total",
     "counter",
     ("query", "phase"),
-    "Time in each phase of batches, by Spark's names, such as addBatch",
+    "Time in each phase of batches, by Spark's names: latestOffset, queryPlanning, addBatch and others",
 )
 LAST_BATCH = Family(
     "babelqueue_last_batch_timestamp_seconds", "gauge", _QUERY, "When the last batch ended, since 1970"
@@ -52,13 +52,13 @@ REDELIVERIES = Family(
     "babelqueue_redeliveries_total",
     "counter",
     _QUERY,
-    "Redeliveries of journalled messages, which were dropped",
+    "Redeliveries of journalled messages that were recognised and dropped",
 )
 UNACKNOWLEDGED = Family(
     "babelqueue_unacknowledged_total",
     "counter",
     _QUERY,
-    "Messages whose claim lapsed unacknowledged",
+    "Messages whose claim had lapsed before they were acknowledged",
 )
 SEGMENTS = Family(
     "babelqueue_journal_segments_written_total", "counter", _QUERY, "Segments of finished batches"
@@ -67,17 +67,17 @@ SEGMENT_BYTES = Family(
     "babelqueue_journal_bytes_written_total",
     "counter",
     _QUERY,
-    "Bytes of those segments, compressed",
+    "Bytes of those segments: messages, headers and what brokers say, compressed",
 )
 HELD_SEGMENTS = Family(
-    "babelqueue_journal_segments", "gauge", _QUERY, "Segments in the journal after the last batch"
+    "babelqueue_journal_segments", "gauge", _QUERY, "Segments in the journal when the last batch ended"
 )
 HELD_BYTES = Family("babelqueue_journal_bytes", "gauge", _QUERY, "Bytes of those segments")
 WORKED = Family(
     "babelqueue_worker_messages_total",
     "counter",
     ("urn", "outcome", "reason"),
-    "Messages that workers acked, retried, released, dropped or dead_lettered, and why",
+    "Messages that workers ended: acked, retried, released, dropped or dead_lettered, and why",
 )
 PUBLISHED = Family(
     "babelqueue_worker_published_total",
@@ -86,25 +86,25 @@ PUBLISHED = Family(
     "Messages that handlers and subscribers returned",
 )
 WAITING = Family(
-    "babelqueue_queue_messages", "gauge", _QUEUE, "Messages in a watched queue, at the last poll"
+    "babelqueue_queue_messages", "gauge", _QUEUE, "Messages that wait in a watched queue, at the last poll"
 )
 OLDEST = Family(
     "babelqueue_queue_oldest_message_age_seconds",
     "gauge",
     _QUEUE,
-    "How long the next message of a watched queue has waited, else 0; where the broker tells",
+    "For how long the next message of a watched queue has waited, 0 if there is none; where the broker tells",
 )
 DEAD_LETTERS = Family(
     "babelqueue_dead_letter_queue_messages",
     "gauge",
     _QUEUE,
-    "Messages in its dead-letter queue, at the last poll",
+    "Messages in the dead-letter queue of a watched queue, at the last poll",
 )
 POLL_FAILURES = Family(
     "babelqueue_poll_failures_total",
     "counter",
     _QUEUE,
-    "Failed polls of it; its gauges are absent until one succeeds",
+    "Polls of a watched queue that failed; its gauges are absent until one succeeds",
 )
 
 FAMILIES = tuple(each for each in globals().values() if isinstance(each, Family))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from babelqueue_spark.connector.options import Options
 from babelqueue_spark.envelope.strict import is_extra
@@ -24,28 +25,35 @@ class Publishing:
         schedule: the `Schedule` where an `Outgoing` with `send_at` waits, and which a `Cancel` is for.
         failure_queue: where `execution_failed` goes, the message about a subscriber that raised; needed by
             subscribers only.
-        best_routes: the routes with one queue each, the best one first.
 
     Raises:
         OptionError: one of them is invalid.
     """
 
     context: Sequence[str] = ()
-    routes: InitVar[Pairs | None] = None
+    routes: Pairs | None = None
     schedule: Scheduler | None = None
     failure_queue: str | None = None
-    best_routes: Sequence[Route] = field(init=False)
 
-    def __post_init__(self, routes: Pairs | None) -> None:
+    def __post_init__(self) -> None:
         object.__setattr__(self, "context", checked_context(self.context))
-        object.__setattr__(self, "best_routes", () if routes is None else best_first(checked_routes(routes)))
+        if self.routes is not None:
+            object.__setattr__(self, "routes", tuple(best_first(checked_routes(self.routes))))
         check_schedule(self.schedule)
+        if self.failure_queue is not None and not self.failure_queue.strip():
+            raise OptionError("failure_queue is empty: name a queue")
 
-    def checked(self, options: Options) -> Publishing:
-        """Return itself; `OptionError` where a queue of the routes has an invalid name."""
-        if self.best_routes:
-            replace(options, queue=tuple(queue for _, queue in self.best_routes)).check()
-        return self
+    @property
+    def best_routes(self) -> Sequence[Route]:
+        """The routes with one queue each, the best one first."""
+        routes: Any = self.routes or ()
+        return tuple(routes)
+
+    def check_queues(self, options: Options) -> None:
+        """Raise `OptionError` where a queue has a name that the broker cannot have."""
+        queues = [*(queue for _, queue in self.best_routes), *filter(None, [self.failure_queue])]
+        if queues:
+            replace(options, queue=tuple(queues)).check()
 
 
 def checked_context(keys: Sequence[str]) -> tuple[str, ...]:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from babelqueue_spark.tracing.spans import Batch
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
+T = TypeVar("T")
 
 _STOPPED = (
     *("SPARK_JOB_CANCELLED", "SparkContext was shut down", "stopped SparkContext"),
@@ -105,8 +106,9 @@ class Worker:
         self._options = write_options(self._given)
         self._state = state
         self._checkpoint = checkpoint
-        self._policy = policy
-        self._publishing = publishing.checked(self._options)
+        self._policy = _instance_of(Policy, "policy", policy)
+        self._publishing = _instance_of(Publishing, "publishing", publishing)
+        publishing.check_queues(self._options)
         self._handler_timeout = checked_timeout("handler_timeout", handler_timeout, idempotency)
         self._idempotency = idempotency
         self._catalog = None if catalog is None else registry_of(catalog)
@@ -425,6 +427,17 @@ class Worker:
         observers.tell(counts)
         if self._on_batch is not None:
             self._on_batch(batch, counts)
+
+
+def _instance_of(kind: type[T], name: str, given: object) -> T:
+    """Return an argument of this class.
+
+    Raises:
+        OptionError: it is of another one.
+    """
+    if not isinstance(given, kind):
+        raise OptionError(f"{name} takes a {kind.__name__}, not a {type(given).__name__}")
+    return given
 
 
 def _was_stopped(error: BaseException) -> bool:

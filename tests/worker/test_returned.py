@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ ROUTES = {
     "urn:babel:*:paid": "late",
 }
 REDIS = {"url": "redis://127.0.0.1:1"}
+SQLITE = {"url": "sqlite:////nowhere/queue.db"}
 
 
 def message(**headers: str) -> Message:
@@ -80,6 +82,27 @@ def test_a_message_without_a_queue_goes_by_the_best_route() -> None:
         "rest": ["urn:other"],
         "named": ["urn:babel:orders:paid"],
     }
+
+
+def test_publishing_shows_its_routes_and_keeps_them_in_a_copy() -> None:
+    given = Publishing(routes={"urn:*": ["rest", "audit"], "urn:a": "a"})
+    assert given.routes == (("urn:a", "a"), ("urn:*", "rest"), ("urn:*", "audit"))
+    assert replace(given, context=("tenant",)).best_routes == given.best_routes
+    assert hash(given) == hash(replace(given))
+
+
+@pytest.mark.parametrize(
+    ("queue", "text"), [("", "is empty"), (" ", "is empty"), ("q" * 300, "255 characters")]
+)
+def test_failures_of_subscribers_go_to_what_can_be_a_queue(queue: str, text: str, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=text):
+        Worker(SQLITE, state=str(tmp_path), publishing=Publishing(failure_queue=queue))
+
+
+@pytest.mark.parametrize("given", [{"policy": {"max_attempts": 5}}, {"policy": None}, {"publishing": {}}])
+def test_a_group_of_arguments_of_another_class_is_refused(given: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"takes a (Policy|Publishing), not a (dict|NoneType)"):
+        Worker(REDIS, state=str(tmp_path), **given)
 
 
 @pytest.mark.spark
