@@ -61,7 +61,7 @@ class RedisBinding(Binding):
     def queues(self) -> list[str]:
         """List those with ready messages; none in a cluster."""
         prefix = self.layout.ready("")
-        names = (key.removeprefix(prefix) for key in self._lists(prefix, "*"))
+        names = (key.removeprefix(prefix) for key in sorted(self._lists(prefix, "*")))
         return [name for name in names if not self.layout.is_own(name)][:1000]
 
     def _lists(self, *pattern: str) -> set[str]:

@@ -34,7 +34,7 @@ from babelqueue_spark.connector.source.spark_versions import (
     is_unlimited,
     max_rows,
 )
-from babelqueue_spark.errors import DataLossError, OptionError
+from babelqueue_spark.errors import BrokerError, DataLossError, OptionError
 from babelqueue_spark.journal import FromQueue, Journal
 from babelqueue_spark.storage import Survey
 
@@ -257,8 +257,15 @@ class _Planner:
                 logger.warning("queue '%s' has no messages, but %s", queue, advice)
             dead = {self._binding.dead_letter_name(queue, style) for style in ("babelqueue", "initphp")}
             near = difflib.get_close_matches(queue, sorted(names - dead), cutoff=0.7)
-            if near:
-                logger.warning("queue '%s' is empty: did you mean %s?", queue, ", ".join(near))
+            if filled := [name for name in near if self._has_messages(name)]:
+                logger.warning("queue '%s' is empty: did you mean %s?", queue, ", ".join(filled))
+
+    def _has_messages(self, queue: str) -> bool:
+        """Tell whether a queue that this login may not be allowed to see has messages."""
+        try:
+            return self._binding.backlog(queue) > 0
+        except BrokerError:
+            return False
 
     def _plan_next(self, batch: int, *, unlimited: bool) -> dict[str, Any] | None:
         """Plan what the queues have now; None if they are empty, or a batch has to wait for more."""
