@@ -194,7 +194,7 @@ OPTIONS = (
         on="stream reads",
         default=str(min(os.cpu_count() or 1, 8)),
         default_doc="cores of the driver, 8 at most",
-        doc="most reader tasks; on a cluster, the executors' cores",
+        doc="most reader tasks; on a cluster set it to the executors' cores",
     ),
     Option(
         name="visibilityTimeout",

@@ -3,7 +3,7 @@
 Connection string: `artemis://[user:password@]host:port`, `artemis+ssl://` for TLS. Queues are anycast, and
 made where they are missing if the broker allows; `address::queue` names a queue of another address.
 
-`docs/brokers/artemis.md` has what follows as lists, and says more.
+`docs/brokers/artemis.md` has what follows as tables, and says more.
 
 Features:
     a reader dies: its claims come back at once

@@ -3,7 +3,7 @@
 Connection string: `firehose://REGION`; with `?endpoint=http://host:port` for anything but AWS. A queue is a
 Firehose stream, which must exist.
 
-`docs/brokers/firehose.md` has what follows as lists, and says more.
+`docs/brokers/firehose.md` has what follows as tables, and says more.
 
 Features:
     read: none

@@ -3,7 +3,7 @@
 Connection string: `kafka://host:port`, several hosts with commas between, or those bare with `broker` =
 `kafka`. A queue is a topic. Topics are made by the broker where it may.
 
-`docs/brokers/kafka.md` has what follows as lists, and says more.
+`docs/brokers/kafka.md` has what follows as tables, and says more.
 
 Features:
     read: by offsets, in Spark's own: a replay reads the same records

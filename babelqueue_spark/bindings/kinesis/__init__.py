@@ -3,7 +3,7 @@
 Connection string: `kinesis://REGION`; with `?endpoint=http://host:port` for anything but AWS. A queue is a
 stream. A write creates a stream that is missing.
 
-`docs/brokers/kinesis.md` has what follows as lists, and says more.
+`docs/brokers/kinesis.md` has what follows as tables, and says more.
 
 Features:
     read: by sequence numbers, in Spark's own offsets: a replay reads the same records

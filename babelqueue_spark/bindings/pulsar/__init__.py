@@ -4,7 +4,7 @@ Connection string: `pulsar://host:port` or `pulsar+ssl://host:port`, several hos
 queue is a topic of `persistent://public/default/`, or a whole topic name. Subscription and topic are made
 where they are missing, by readers and writers.
 
-`docs/brokers/pulsar.md` has what follows as lists, and says more.
+`docs/brokers/pulsar.md` has what follows as tables, and says more.
 
 Features:
     a reader dies: its claims come back at once

@@ -4,7 +4,7 @@ Connection string: `amqp://[user:password@]host:port/vhost`, `amqps://` for TLS;
 (`?heartbeat=30`) are understood. Queues are declared durable and without arguments where they are missing;
 existing ones are used as they are.
 
-`docs/brokers/rabbitmq.md` has what follows as lists, and says more.
+`docs/brokers/rabbitmq.md` has what follows as tables, and says more.
 
 Features:
     a reader dies: its claims come back at once, to their former places, as redelivered

@@ -8,7 +8,7 @@ Connection string: `redis://[user:password@]host:port/db`, or
 `rediss…` for TLS. The SDKs' query is understood: `?laravel=1`, `?prefix=queues:`, `?retry_after=90` (`null` =
 never).
 
-`docs/brokers/redis.md` has what follows as lists, and says more.
+`docs/brokers/redis.md` has what follows as tables, and says more.
 
 Features:
     a reader dies: its claims come back after `visibilityTimeout` (90 s) to the queue's tail, by another

@@ -4,7 +4,7 @@ Connection string: as the portal shows it (`Endpoint=sb://…;SharedAccessKeyNam
 `sb://NAMESPACE.servicebus.windows.net` for Azure AD. A queue is named by its path: `orders`,
 `events/Subscriptions/audit`, `orders/$DeadLetterQueue`; a topic, for writes, by its name. Nothing is created.
 
-`docs/brokers/servicebus.md` has what follows as lists, and says more.
+`docs/brokers/servicebus.md` has what follows as tables, and says more.
 
 Features:
     a reader dies: its claims come back after the lock duration, counted as deliveries

@@ -4,7 +4,7 @@ Connection string: a SQLAlchemy URL, `postgresql+psycopg://user:password@host/db
 `mysql+pymysql://…`; TLS and time limits go into its query. SQLite (`sqlite:////srv/queue.db`) is embedded:
 the file must lie where every reader and writer reaches it, on a disk of that machine, not on a network mount.
 
-`docs/brokers/sql.md` has what follows as lists, and says more.
+`docs/brokers/sql.md` has what follows as tables, and says more.
 
 Features:
     a reader dies: its claims come back after `visibilityTimeout` (90 s), to their former places

@@ -3,7 +3,7 @@
 Connection string: `sqs://REGION`; with `?endpoint=http://host:port` for anything but AWS. The SDKs' query is
 understood. A queue that is given by its name is created where it is missing.
 
-`docs/brokers/sqs.md` has what follows as lists, and says more.
+`docs/brokers/sqs.md` has what follows as tables, and says more.
 
 Features:
     a reader dies: its claims come back after `visibilityTimeout` (90 s)
