@@ -25,7 +25,7 @@ LONGEST_SILENCE = 60.0
 
 LOCAL_ADDRESS = re.compile(r"(?:127\.0\.0\.1|localhost)(?::|%3A)(\d+)")
 """`host:port` in a URL, where it stands for itself or in a query."""
-_SLACK = 60.0
+_SLACK = 30.0
 _MANY = 1_000_000
 
 Verb = Callable[[Any], Any]
