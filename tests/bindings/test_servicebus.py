@@ -334,8 +334,8 @@ class TestClaims:
 
             def claimed_once() -> bool:
                 claimed = bodies(bus.claim(queue, 1_000, NO_LIMIT))
-                assert len(claimed) == len(set(claimed)) < 1_000
-                return len(claimed) >= 20
+                assert len(claimed) == len(set(claimed))
+                return 20 <= len(claimed) < 1_000
 
             eventually(claimed_once)
 
