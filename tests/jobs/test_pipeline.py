@@ -84,7 +84,6 @@ def rows(folder: Path, table: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.spark
-@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_pipeline_reads_queues_and_a_full_refresh_brings_nothing_back(
@@ -108,7 +107,6 @@ def test_a_pipeline_reads_queues_and_a_full_refresh_brings_nothing_back(
 
 
 @pytest.mark.spark
-@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_auto_cdc_takes_the_events_of_a_queue(pipeline: Callable[..., str]) -> None:
