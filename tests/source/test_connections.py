@@ -38,6 +38,12 @@ def test_a_query_opens_no_more_connections_than_its_page_says(
     url = url_of(broker, request, tmp_path)
     url = url.replace("shard_count=1", "shard_count=4")
     port = int(re.findall(r"127\.0\.0\.1:(\d+)", unquote(url))[0])
+
+    def seen(opened: Opened) -> None:
+        """Wait until a connection was seen, as the system's list of them may lack one; Kinesis' are short."""
+        if broker != "kinesis":
+            eventually(opened.count)
+
     with counted(port) as by_writer, read_options({"url": url, "queue": queue}).binding() as binding:
         once = uuid.uuid4().hex if binding.capabilities.publish_once else None
         binding.publish(queue, outgoing(map(envelope, range(200))), idempotency_key=once)
@@ -48,15 +54,14 @@ def test_a_query_opens_no_more_connections_than_its_page_says(
         end = eventually(lambda: found if (found := reader.latestOffset(start)) != start else None)
         task, *_ = reader.partitions(start, end)
         reader.commit(start)
-        by_driver.count()
+        seen(by_driver)
     with counted(port) as by_task:
         rows = iter(reader.read(task))
         assert next(rows).num_rows  # type: ignore[union-attr]
-        by_task.count()
+        seen(by_task)
         assert not list(rows)
     reader.stop()
     counts = [len(each.most) for each in (by_driver, by_task, by_writer)]
-    assert 0 not in counts[:2] or broker == "kinesis"  # whose stand-in ends a connection with each answer
     said = documented(binding.title)
     assert all(count <= limit for count, limit in zip(counts, said, strict=True)), (counts, said)
 
@@ -69,8 +74,9 @@ class Opened:
         self._before = self._connections()
         self.most: set[Any] = set()
 
-    def count(self) -> None:
+    def count(self) -> int:
         self.most = max(self.most, self._connections() - self._before, key=len)
+        return len(self.most)
 
     def _connections(self) -> set[Any]:
         found = psutil.Process().net_connections("tcp")
