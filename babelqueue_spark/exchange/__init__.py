@@ -10,6 +10,7 @@ from babelqueue_spark.exchange.context import derives
 from babelqueue_spark.exchange.exchange import Exchange, Written
 from babelqueue_spark.exchange.stages import Stages, clears
 from babelqueue_spark.exchange.stream_ids import StreamId
+from babelqueue_spark.exchange.stream_shards import stream_shard
 from babelqueue_spark.packages import brought_by
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ __all__ = [
     "ask",
     "clears",
     "derives",
+    "stream_shard",
 ]
 
 _SCHEDULE = ("schedule", "sql", "sqlalchemy")

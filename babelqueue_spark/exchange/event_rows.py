@@ -63,12 +63,21 @@ def _stored(rows: WriteRows, ids: IdSource) -> pa.Table:
         raise _no_event(rows.name(row), f"the error {errors[row].as_py()}")
     meta = envelopes.column("meta")
     times, ids_of_events = (pc.struct_field(meta, name) for name in ("created_at", "id"))
+    if (named := rows.column("occurred_at")) is not None:
+        times = pc.coalesce(_times_of(named), times)
     placed = pc.and_kleene(ids_of_events.is_valid(), pc.fill_null(pc.less(times, _LATEST), False))
     if not pc.all(placed).as_py():
         row = rows.first_name(pc.invert(placed))
         raise _no_event(row, "no meta.id, or no meta.created_at before the year 9999")
     columns = [streams, times, ids_of_events]
     return pa.Table.from_arrays([*columns, envelopes.column("job"), body], schema=SCHEMA)
+
+
+def _times_of(named: pa.Array) -> pa.TimestampArray:
+    """Return a column of times as they are stored; `OptionError` where it is none."""
+    if not (pa.types.is_timestamp(named.type) and named.type.tz):
+        raise OptionError(f"the column occurred_at is of the type {named.type}, but takes TIMESTAMP")
+    return named.cast(TIMESTAMP)
 
 
 def _no_event(row: str, its_body_has: str) -> BabelQueueError:

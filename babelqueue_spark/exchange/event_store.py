@@ -120,7 +120,8 @@ class EventStore:
         Executors write files, and the driver commits them at once.
 
         Args:
-            frame: columns of a write (`job`, `data`, …), or a column `body` that is kept byte for byte.
+            frame: columns of a write (`job`, `data`, …), or a column `body` that is kept byte for byte; and
+                `occurred_at`, a TIMESTAMP to the microsecond, by default the `created_at` of the body.
             stream: of all of them, or a column with the id of each one's stream.
             txn: application and version, as Delta's `txnAppId` and `txnVersion`: a version that is in the
                 table, or is older than one of its application, appends nothing.

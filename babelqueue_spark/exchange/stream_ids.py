@@ -11,6 +11,9 @@ from babelqueue_spark.errors import OptionError
 
 _ID = re.compile(r"([a-z0-9-]+):([\w.-]+)(?::([\w.-]+)(?::([\w.-]+))?)?", re.ASCII)
 _LONGEST = 255
+_LONGEST_TOPIC = 249
+"""Characters of a topic of Kafka; SNS takes 256."""
+MOST_SHARDS = 256
 
 
 @dataclass(frozen=True, order=True)
@@ -52,10 +55,29 @@ class StreamId:
 
     @property
     def topic_name(self) -> str:
-        """The id where colons and dots are not allowed, as in names of topics: `acme__poll--votes`."""
-        return str(self).replace(":", "__").replace(".", "--")
+        """The id where colons and dots are not allowed, as in names of topics: `acme__poll--votes`.
 
-    def shard(self, shards: int) -> int:
-        """Return the number of a shard, from 0, that is the same in every process."""
-        digest = hashlib.blake2b(str(self).encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "big") % shards
+        A name of more than 249 characters ends with a digest of the id instead of its last ones.
+        """
+        name = str(self).replace(":", "__").replace(".", "--")
+        digest = _md5(str(self))[:16]
+        return name if len(name) <= _LONGEST_TOPIC else f"{name[: _LONGEST_TOPIC - 17]}-{digest}"
+
+    def shard(self, shards: int = MOST_SHARDS) -> str:
+        """Return the shard of the stream, `00` to `ff` at most, as `stream_shard` does.
+
+        Raises:
+            OptionError: there are fewer than one or more than 256 shards.
+        """
+        return f"{int(_md5(str(self))[:8], 16) % checked_shards(shards):02x}"
+
+
+def checked_shards(shards: int) -> int:
+    """Return the number of shards; `OptionError` where two hex digits cannot name them."""
+    if not 1 <= shards <= MOST_SHARDS:
+        raise OptionError(f"shards is {shards}, but takes 1 to {MOST_SHARDS}")
+    return shards
+
+
+def _md5(text: str) -> str:
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()

@@ -255,6 +255,21 @@ class TestSlices:
         assert numbers(store, since=times[5], forward=False) == [4, 3, 2, 1, 0]
         assert store.events(spark, STREAM, since=times[4]).count() == 1
 
+    def test_appended_rows_name_their_time(self, spark: Any, store: EventStore) -> None:
+        rows = [("2026-01-02 03:04:05.678901", 0), (None, 1)]
+        frame = spark.createDataFrame(rows, "at STRING, n INT").selectExpr(
+            f"'{CREATED}' AS job", "to_json(struct(n)) AS data", "CAST(at AS TIMESTAMP) AS occurred_at"
+        )
+        store.append(frame, STREAM)
+        first, second = store.slice(STREAM).events["occurred_at"].to_pylist()
+        assert first == datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+        assert second > first
+        with pytest.raises(Exception, match="occurred_at is of the type string, but takes TIMESTAMP"):
+            store.append(frame.withColumn("occurred_at", F.lit("2026-01-02")), STREAM)
+        again = store.events(spark).select("body", "occurred_at")
+        store.append(again, "acme:copies")
+        assert store.slice("acme:copies").events["occurred_at"].to_pylist() == [first, second]
+
     def test_streams_are_apart(self, store: EventStore) -> None:
         store.put("acme:a", [{"job": CREATED, "data": {"n": 1}}])
         store.put("acme:a:b", [{"job": CREATED, "data": {"n": 2}}])
