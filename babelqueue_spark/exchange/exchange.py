@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import ArrayType
 
 from babelqueue_spark.connector.options import envelope_options
 from babelqueue_spark.connector.rows.writing import NO_QUEUE, refused_targets
@@ -83,11 +84,13 @@ class Exchange:
     def publish(self, frame: DataFrame) -> DataFrame:
         """Make a row for each queue with a route that matches; `write` gives them one id and one trace.
 
-        A row that matches none stays one row, whose queue is null, and one with an `error` stays one row with
-        its queue. Only `write` takes what this returns.
+        A row names its queues itself by a column `queue`, a text or an array of texts. Of rows that were read
+        an array does. A row that has no queue stays one row, whose queue is null, and one with an `error`
+        stays one row with its queue. Only `write` takes what this returns.
         """
-        queues = F.when(_is_invalid(frame), F.array(text_of(frame, "queue"))).otherwise(
-            self._routes.all(job_of(frame))
+        named, origin = _queues_of(frame)
+        queues = F.when(_is_invalid(frame), F.array(origin)).otherwise(
+            F.coalesce(named, self._routes.all(job_of(frame)))
         )
         return (
             with_source(frame)
@@ -171,6 +174,16 @@ class Exchange:
             F.coalesce(F.col("queue"), F.lit(self._origin)).alias("original_queue"),
         )
         return rows.where(F.col(REASON).isNotNull()).withColumn("dead_letter", block).drop(REASON)
+
+
+def _queues_of(frame: DataFrame) -> tuple[Column, Column]:
+    """Return the queues that each row names, as an array, and the one that it came from; or null."""
+    nothing = F.lit(None).cast("string")
+    if "queue" in frame.columns and isinstance(frame.schema["queue"].dataType, ArrayType):
+        return F.array_distinct(F.array_compact("queue")), nothing
+    queue = text_of(frame, "queue")
+    named = nothing if _OF_A_READ & {*frame.columns} else queue
+    return F.when(named.isNotNull(), F.array(named)), queue
 
 
 def _is_invalid(frame: DataFrame) -> Column:

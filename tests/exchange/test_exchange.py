@@ -71,6 +71,29 @@ def test_a_pattern_has_several_queues(spark: Any, url: str) -> None:
     assert router.send(frame).first().queue == "billing"
 
 
+def test_rows_name_their_queues_for_publish(spark: Any, url: str) -> None:
+    """As a router sees it that is given the message: by a column, which any function of the row can make."""
+    router = exchange(url)
+    frame = events(spark, CREATED, MAIL, EXPIRED)
+    by_content = "CASE job WHEN '{0}' THEN {1} WHEN '{2}' THEN {3} END"
+    several = by_content.format(CREATED, "array('mine', 'ours', 'mine')", MAIL, "array()")
+    named = router.publish(frame.withColumn("queue", F.expr(several)))
+    assert sorted(named.select("job", "queue").collect()) == sorted(
+        [(CREATED, "mine"), (CREATED, "ours"), (MAIL, None), (EXPIRED, "orders"), (EXPIRED, "rest")]
+    )
+    assert router.write(named).dead_letters == {"no_route": 1}
+    assert ids_in(url, "mine") == ids_in(url, "ours")
+    one = router.publish(frame.withColumn("queue", F.expr(by_content.format(CREATED, "'mine'", MAIL, "''"))))
+    assert [row.queue for row in one.where(F.col("job") == CREATED).collect()] == ["mine"]
+    assert [row.queue for row in one.where(F.col("job") == MAIL).collect()] == ["rest"]
+    read = frame.withColumns({"queue": F.lit("orders"), "error": F.lit(None).cast("string")})
+    assert sorted(row.queue for row in router.publish(read.where(F.col("job") == CREATED)).collect()) == [
+        "created",
+        "orders",
+        "rest",
+    ]
+
+
 def test_publish_keeps_ids_that_are_there(spark: Any, url: str) -> None:
     meta = F.expr("named_struct('id', 'mine', 'extra', map('causation', '\"c\"'))")
     frame = events(spark, CREATED).withColumns({"meta": meta, "trace_id": F.lit("trace")})
