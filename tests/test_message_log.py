@@ -17,7 +17,7 @@ from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.errors import OptionError, RequestTimeoutError
 from babelqueue_spark.exchange import Outbox, Schedule, ask
 from babelqueue_spark.jobs import publish as publish_job
-from babelqueue_spark.worker.by_name import drop_chosen, names_of, redrive_chosen
+from babelqueue_spark.worker.dead_letters.by_name import drop_chosen, names_of, redrive_chosen
 from tests.brokers import url_of
 from tests.exchange import outboxes, schedules
 from tests.streams import drain, envelope, publish

@@ -21,6 +21,7 @@ from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.connector.rows.writing import to_messages
 from babelqueue_spark.envelope import META_TYPE, decode
 from babelqueue_spark.errors import OptionError, RequestFailedError, RequestTimeoutError
+from babelqueue_spark.worker.handlers.responder import REQUEST_FAILED
 from babelqueue_spark.worker.messages import (
     CAUSATION_META,
     CORRELATION_HEADER,
@@ -28,7 +29,6 @@ from babelqueue_spark.worker.messages import (
     REPLY_TO_META,
     Message,
 )
-from babelqueue_spark.worker.responder import REQUEST_FAILED
 
 logger = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from babelqueue_spark.connector.options import Options, write_options
 from babelqueue_spark.connector.rows.ids import IdSource
 from babelqueue_spark.envelope import decode
 from babelqueue_spark.worker import Message
-from babelqueue_spark.worker.calls import Step
 from babelqueue_spark.worker.deciding import Output
 from babelqueue_spark.worker.destinations import Destinations
+from babelqueue_spark.worker.handlers.calls import Step
+from babelqueue_spark.worker.handlers.responder import Responder
 from babelqueue_spark.worker.messages import CAUSATION_META, Reply, outgoing_rows
 from babelqueue_spark.worker.outgoing import encode_outputs
-from babelqueue_spark.worker.responder import Responder
 
 
 def options_of(binding: BaseBinding, config: BindingConfig, queue: str) -> dict[str, str]:

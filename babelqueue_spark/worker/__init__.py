@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 from babelqueue_spark.packages import brought_by
 from babelqueue_spark.worker.backoff import Backoff
 from babelqueue_spark.worker.counts import Counts
-from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
-from babelqueue_spark.worker.limits import Circuit
+from babelqueue_spark.worker.dead_letters.moves import Move, Redriven
+from babelqueue_spark.worker.dead_letters.redrive import redrive
+from babelqueue_spark.worker.handlers.limits import Circuit
 from babelqueue_spark.worker.messages import Cancel, Message, Outgoing, Reject, Retry
-from babelqueue_spark.worker.moves import Move, Redriven
 from babelqueue_spark.worker.outcomes import Policy
 from babelqueue_spark.worker.publishing import Publishing
-from babelqueue_spark.worker.redrive import redrive
+from babelqueue_spark.worker.stores.idempotency import IdempotencyStore, Record
 from babelqueue_spark.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from babelqueue_spark.worker.redis_store import RedisStore
-    from babelqueue_spark.worker.sql_store import SqlStore
+    from babelqueue_spark.worker.stores.redis_store import RedisStore
+    from babelqueue_spark.worker.stores.sql_store import SqlStore
 
 __all__ = [
     "Backoff",
@@ -42,7 +42,7 @@ __all__ = [
     "redrive",
 ]
 
-_STORES = {"RedisStore": ("redis_store", "redis"), "SqlStore": ("sql_store", "sql")}
+_STORES = {"RedisStore": ("stores.redis_store", "redis"), "SqlStore": ("stores.sql_store", "sql")}
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
+from babelqueue_spark.worker.stores.idempotency import IdempotencyStore, Record
 
 GRANTED = Record("granted")
 _DUPLICATE = Record("handled")

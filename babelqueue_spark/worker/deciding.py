@@ -18,15 +18,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from babelqueue_spark.worker.admission import Admission
-from babelqueue_spark.worker.calls import Calls, Step
-from babelqueue_spark.worker.limits import Bounds, Breaker, Limits
+from babelqueue_spark.worker.handlers.calls import Calls, Step
+from babelqueue_spark.worker.handlers.limits import Bounds, Breaker, Limits
+from babelqueue_spark.worker.handlers.rules import Rules
+from babelqueue_spark.worker.handlers.running import Handlers
+from babelqueue_spark.worker.handlers.subscribing import notified
+from babelqueue_spark.worker.handlers.timeouts import interrupted_after
 from babelqueue_spark.worker.messages import Message, Reject, Reply, outgoing_rows
 from babelqueue_spark.worker.outcomes import Failure, Outcome, Verdict, WorkerReason, acked
 from babelqueue_spark.worker.rows import Rows
-from babelqueue_spark.worker.rules import Rules
-from babelqueue_spark.worker.running import Handlers
-from babelqueue_spark.worker.subscribing import notified
-from babelqueue_spark.worker.timeouts import interrupted_after
 
 if TYPE_CHECKING:
     from babelqueue_spark.tracing.spans import Call

@@ -31,22 +31,22 @@ from babelqueue_spark.errors import (
 from babelqueue_spark.schemas.registry import Registry
 from babelqueue_spark.tracing import Send, Tracing
 from babelqueue_spark.worker.admission import Admission, RecordedAdmission
-from babelqueue_spark.worker.calls import Calls
 from babelqueue_spark.worker.counts import PUBLISHED, SCHEDULED
 from babelqueue_spark.worker.deciding import Decisions, decide
 from babelqueue_spark.worker.decisions import DecisionLog, LogEntry, fingerprint
 from babelqueue_spark.worker.destinations import Destinations
 from babelqueue_spark.worker.events import log, log_lost_replies, log_taken
-from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
+from babelqueue_spark.worker.handlers.calls import Calls
+from babelqueue_spark.worker.handlers.routes import Routes
+from babelqueue_spark.worker.handlers.rules import Rules
+from babelqueue_spark.worker.handlers.running import FinishedDataFrameHandler, Handlers, MessageHandlers
 from babelqueue_spark.worker.messages import CANCELLED
 from babelqueue_spark.worker.outcomes import Failure, Policy, Verdict
 from babelqueue_spark.worker.outgoing import by_target, check_outputs, encode_outputs, outgoing_messages
 from babelqueue_spark.worker.partition_spans import by_queue, links_of, sends_of
 from babelqueue_spark.worker.publishing import Publishing
-from babelqueue_spark.worker.routes import Routes
 from babelqueue_spark.worker.rows import Rows
-from babelqueue_spark.worker.rules import Rules
-from babelqueue_spark.worker.running import FinishedDataFrameHandler, Handlers, MessageHandlers
+from babelqueue_spark.worker.stores.idempotency import IdempotencyStore, Record
 
 logger = logging.getLogger(__name__)
 

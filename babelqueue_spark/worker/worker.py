@@ -23,14 +23,9 @@ from babelqueue_spark.worker import frames, observers
 from babelqueue_spark.worker.counts import Counts
 from babelqueue_spark.worker.decisions import DecisionLog, LogEntry, fingerprint
 from babelqueue_spark.worker.events import log_unhandled
-from babelqueue_spark.worker.handling import Work, admit, handle, settle
-from babelqueue_spark.worker.idempotency import IdempotencyStore
-from babelqueue_spark.worker.limits import Circuit, Limits, OrderedBy
-from babelqueue_spark.worker.outcomes import Failure, Policy
-from babelqueue_spark.worker.publishing import Publishing
-from babelqueue_spark.worker.query import check_idle_timeout, query_id
-from babelqueue_spark.worker.responder import Responder
-from babelqueue_spark.worker.routes import (
+from babelqueue_spark.worker.handlers.limits import Circuit, Limits, OrderedBy
+from babelqueue_spark.worker.handlers.responder import Responder
+from babelqueue_spark.worker.handlers.routes import (
     DataFrameHandler,
     MessageHandler,
     PartitionSetup,
@@ -39,7 +34,16 @@ from babelqueue_spark.worker.routes import (
     check_pattern,
     check_plain,
 )
-from babelqueue_spark.worker.timeouts import StuckHandlerError, checked_timeout, with_jobs_cancelled_after
+from babelqueue_spark.worker.handlers.timeouts import (
+    StuckHandlerError,
+    checked_timeout,
+    with_jobs_cancelled_after,
+)
+from babelqueue_spark.worker.handling import Work, admit, handle, settle
+from babelqueue_spark.worker.outcomes import Failure, Policy
+from babelqueue_spark.worker.publishing import Publishing
+from babelqueue_spark.worker.query import check_idle_timeout, query_id
+from babelqueue_spark.worker.stores.idempotency import IdempotencyStore
 
 if TYPE_CHECKING:
     from babelqueue_spark.tracing.spans import Batch

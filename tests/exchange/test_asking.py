@@ -20,9 +20,9 @@ from babelqueue_spark.errors import BabelQueueError, OptionError, RequestFailedE
 from babelqueue_spark.exchange import ask
 from babelqueue_spark.testing import eventually
 from babelqueue_spark.worker import Message, Reject, Retry, Worker
-from babelqueue_spark.worker.calls import Step
+from babelqueue_spark.worker.handlers.calls import Step
+from babelqueue_spark.worker.handlers.responder import Responder
 from babelqueue_spark.worker.messages import REPLY_TO_HEADER
-from babelqueue_spark.worker.responder import Responder
 from tests.brokers import url_of
 from tests.streams import backlog, publish, stream
 from tests.worker.queues import order, taken, work_off

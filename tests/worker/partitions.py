@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 
 from babelqueue_spark.worker.admission import Admission
-from babelqueue_spark.worker.calls import Calls
 from babelqueue_spark.worker.deciding import Decisions, decide
+from babelqueue_spark.worker.handlers.calls import Calls
+from babelqueue_spark.worker.handlers.routes import MessageHandler, Routes, Subscriber
+from babelqueue_spark.worker.handlers.rules import Rules
+from babelqueue_spark.worker.handlers.running import MessageHandlers
 from babelqueue_spark.worker.outcomes import Policy
 from babelqueue_spark.worker.publishing import Publishing
-from babelqueue_spark.worker.routes import MessageHandler, Routes, Subscriber
 from babelqueue_spark.worker.rows import INPUT, Rows
-from babelqueue_spark.worker.rules import Rules
-from babelqueue_spark.worker.running import MessageHandlers
 from tests.streams import envelope
 
 OWNER = "a" * 32

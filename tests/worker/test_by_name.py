@@ -11,7 +11,7 @@ import pytest
 from babelqueue_spark.bindings import OUTGOING
 from babelqueue_spark.bindings.redis.binding import RedisBinding
 from babelqueue_spark.connector.options import read_options
-from babelqueue_spark.worker.by_name import drop_chosen, names_of, redrive_chosen
+from babelqueue_spark.worker.dead_letters.by_name import drop_chosen, names_of, redrive_chosen
 from tests.brokers import url_of
 from tests.streams import publish
 from tests.worker.queues import order, taken

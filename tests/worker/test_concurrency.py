@@ -25,15 +25,15 @@ from babelqueue_spark.worker import (
     Retry,
     Worker,
 )
-from babelqueue_spark.worker import calls as calls_module
 from babelqueue_spark.worker.admission import Admission
-from babelqueue_spark.worker.calls import Calls
 from babelqueue_spark.worker.deciding import Decisions, decide
-from babelqueue_spark.worker.limits import Limits, Pace, RateLimit
-from babelqueue_spark.worker.responder import Responder
-from babelqueue_spark.worker.routes import MessageHandler, Routes, Subscriber
+from babelqueue_spark.worker.handlers import calls as calls_module
+from babelqueue_spark.worker.handlers.calls import Calls
+from babelqueue_spark.worker.handlers.limits import Limits, Pace, RateLimit
+from babelqueue_spark.worker.handlers.responder import Responder
+from babelqueue_spark.worker.handlers.routes import MessageHandler, Routes, Subscriber
+from babelqueue_spark.worker.handlers.running import MessageHandlers
 from babelqueue_spark.worker.rows import Rows
-from babelqueue_spark.worker.running import MessageHandlers
 from tests.examples import examples
 from tests.worker.partitions import OWNER, decided, rows_of, rules
 
@@ -546,7 +546,7 @@ def test_claims_are_renewed_while_calls_are_under_way(monkeypatch: pytest.Monkey
 
 def test_a_rate_spreads_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
-    monkeypatch.setattr("babelqueue_spark.worker.limits.time.monotonic", lambda: now)
+    monkeypatch.setattr("babelqueue_spark.worker.handlers.limits.time.monotonic", lambda: now)
     pace = Pace(RateLimit.parse("10/s"))
     starts = []
     for _ in range(4):

@@ -16,9 +16,9 @@ from babelqueue_spark.errors import BabelQueueError
 from babelqueue_spark.worker import IdempotencyStore, Message, Outgoing, Record
 from babelqueue_spark.worker.deciding import Decisions, Output
 from babelqueue_spark.worker.destinations import Destinations
+from babelqueue_spark.worker.handlers.routes import MessageHandler
 from babelqueue_spark.worker.outcomes import Failure, Outcome, acked
 from babelqueue_spark.worker.outgoing import encode_outputs
-from babelqueue_spark.worker.routes import MessageHandler
 from babelqueue_spark.worker.rows import Rows
 from tests.worker.partitions import decided, policy, rows_of
 

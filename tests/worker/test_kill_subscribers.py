@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 from babelqueue.codec import EnvelopeCodec
 
-from babelqueue_spark.worker.subscribing import EXECUTION_FAILED
+from babelqueue_spark.worker.handlers.subscribing import EXECUTION_FAILED
 from tests.brokers import url_of
 from tests.crash.program import run as run_program
 from tests.servers import RedisServer

@@ -21,9 +21,9 @@ from babelqueue_spark.worker import Cancel, Message, Outgoing, Publishing, Worke
 from babelqueue_spark.worker.deciding import Output
 from babelqueue_spark.worker.decisions import OUTGOING_MESSAGES, LogEntry
 from babelqueue_spark.worker.destinations import Destinations, best_first, checked_routes
+from babelqueue_spark.worker.handlers.responder import REQUEST_FAILED
 from babelqueue_spark.worker.messages import outgoing_rows
 from babelqueue_spark.worker.outgoing import encode_outputs
-from babelqueue_spark.worker.responder import REQUEST_FAILED
 from tests.streams import publish
 from tests.worker.queues import order, taken, work_off
 

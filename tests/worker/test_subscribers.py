@@ -15,9 +15,9 @@ import pytest
 from babelqueue_spark.errors import BabelQueueError, MessageTooLargeError, OptionError, hide
 from babelqueue_spark.worker import Message, Outgoing, Publishing, Reject, SqlStore, Worker
 from babelqueue_spark.worker.deciding import Decisions, Output
+from babelqueue_spark.worker.handlers.routes import MessageHandler, Routes, Subscriber
+from babelqueue_spark.worker.handlers.subscribing import EXECUTION_FAILED, LARGEST_ENVELOPE
 from babelqueue_spark.worker.outcomes import Outcome
-from babelqueue_spark.worker.routes import MessageHandler, Routes, Subscriber
-from babelqueue_spark.worker.subscribing import EXECUTION_FAILED, LARGEST_ENVELOPE
 from tests.streams import backlog, envelope, publish
 from tests.worker import partitions
 from tests.worker.partitions import rows_of
@@ -228,7 +228,7 @@ def test_a_large_envelope_stays_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert LARGEST_ENVELOPE == 1 << 20
     [failure] = data_of(decided(raises))
     assert failure["envelope"] == envelope(0).decode() or json.loads(failure["envelope"])["job"]
-    monkeypatch.setattr("babelqueue_spark.worker.subscribing.LARGEST_ENVELOPE", 10)
+    monkeypatch.setattr("babelqueue_spark.worker.handlers.subscribing.LARGEST_ENVELOPE", 10)
     assert data_of(decided(raises))[0]["envelope"] is None
 
 

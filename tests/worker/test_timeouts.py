@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from babelqueue_spark.worker.handlers.timeouts import interrupted_after
 from babelqueue_spark.worker.messages import HandlerTimeoutError
-from babelqueue_spark.worker.timeouts import interrupted_after
 
 
 def test_a_handler_that_does_not_return_is_ended() -> None:

@@ -25,8 +25,8 @@ from babelqueue_spark.connector.options import read_options
 from babelqueue_spark.errors import MissingPackageError, OptionError
 from babelqueue_spark.worker import Backoff, Counts, Message, Outgoing, Reject, Retry, SqlStore, Worker
 from babelqueue_spark.worker.events import log
+from babelqueue_spark.worker.handlers.routes import MessageHandler, Routes
 from babelqueue_spark.worker.outcomes import Failure, Outcome, Policy, Verdict
-from babelqueue_spark.worker.routes import MessageHandler, Routes
 from babelqueue_spark.worker.rows import INPUT, Rows
 from babelqueue_spark.worker.worker import _was_stopped
 from tests.streams import backlog, publish
@@ -512,7 +512,7 @@ def test_one_that_is_late_and_returns_has_handled_its_messages(
 def test_one_that_waits_for_something_else_fails_the_query_and_loses_nothing(
     spark: Any, url: str, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("babelqueue_spark.worker.timeouts._GRACE_SECONDS", 0.1)
+    monkeypatch.setattr("babelqueue_spark.worker.handlers.timeouts._GRACE_SECONDS", 0.1)
     worker = worker_for(url, tmp_path)
     forever = threading.Event()
     worker.dataframe_handler("urn:*", timeout=0.1)(lambda *_: forever.wait())

@@ -8,7 +8,7 @@ from babelqueue_spark.connector.options import Options
 from babelqueue_spark.errors import OptionError
 from babelqueue_spark.jobs.page.messages import MOST, by_reason, first_messages, whole
 from babelqueue_spark.jobs.page.queues import BrokerWatch
-from babelqueue_spark.worker.by_name import drop_chosen, redrive_chosen
+from babelqueue_spark.worker.dead_letters.by_name import drop_chosen, redrive_chosen
 
 
 class Actions:

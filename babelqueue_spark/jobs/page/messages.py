@@ -10,7 +10,7 @@ from babelqueue_spark.connector.options import Options
 from babelqueue_spark.connector.rows.reading import SCHEMA, to_rows
 from babelqueue_spark.jobs.command import browse
 from babelqueue_spark.schemas.masking import Mask
-from babelqueue_spark.worker.by_name import names_of
+from babelqueue_spark.worker.dead_letters.by_name import names_of
 
 MOST = 500
 """Messages that are read of a queue, from its head."""

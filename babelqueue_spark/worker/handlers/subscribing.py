@@ -8,8 +8,10 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from babelqueue_spark.errors import BabelQueueError
-from babelqueue_spark.worker.calls import Steps
 from babelqueue_spark.worker.events import log_subscriber_failed
+from babelqueue_spark.worker.handlers.calls import Steps
+from babelqueue_spark.worker.handlers.routes import Subscriber
+from babelqueue_spark.worker.handlers.rules import Rules
 from babelqueue_spark.worker.messages import (
     EXECUTION_FAILED,
     Context,
@@ -18,8 +20,6 @@ from babelqueue_spark.worker.messages import (
     outgoing_rows,
 )
 from babelqueue_spark.worker.outcomes import shortened, text_of
-from babelqueue_spark.worker.routes import Subscriber
-from babelqueue_spark.worker.rules import Rules
 
 if TYPE_CHECKING:
     from babelqueue_spark.tracing.spans import Call

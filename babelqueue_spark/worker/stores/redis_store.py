@@ -10,7 +10,7 @@ from babelqueue_spark.bindings.redis.client import RedisClient
 from babelqueue_spark.bindings.redis.layouts import IDEMPOTENCY_PREFIX
 from babelqueue_spark.bindings.redis.options import RedisOptions
 from babelqueue_spark.secrets import resolve
-from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
+from babelqueue_spark.worker.stores.idempotency import IdempotencyStore, Record
 
 _CLAIM, _HANDLED = b"claim:", b"handled:"
 _OWNER_DIGITS = 32

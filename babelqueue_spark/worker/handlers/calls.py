@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Self
 
-from babelqueue_spark.worker.timeouts import interrupted_after, timed_out
+from babelqueue_spark.worker.handlers.timeouts import interrupted_after, timed_out
 
 logger = logging.getLogger("babelqueue_spark.worker")
 

@@ -10,7 +10,7 @@ from typing import Any
 from babelqueue_spark.bindings import BaseBinding
 from babelqueue_spark.connector.options import Options
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.worker.calls import Step, Steps
+from babelqueue_spark.worker.handlers.calls import Step, Steps
 from babelqueue_spark.worker.messages import Message, Outgoing, Reject, Reply, Retry
 from babelqueue_spark.worker.outcomes import Failure
 

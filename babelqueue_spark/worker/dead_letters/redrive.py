@@ -9,7 +9,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from babelqueue_spark.connector.options import read_options
-from babelqueue_spark.worker.moves import Plan, Redriven, Selection, move
+from babelqueue_spark.worker.dead_letters.moves import Plan, Redriven, Selection, move
 
 _ROW = "redrive_row"
 

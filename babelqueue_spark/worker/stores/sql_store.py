@@ -26,7 +26,7 @@ from babelqueue_spark.bindings import BindingConfig
 from babelqueue_spark.bindings.sql.client import OvertakenError, SqlClient, key_of
 from babelqueue_spark.bindings.sql.options import SqlOptions
 from babelqueue_spark.secrets import resolve
-from babelqueue_spark.worker.idempotency import IdempotencyStore, Record
+from babelqueue_spark.worker.stores.idempotency import IdempotencyStore, Record
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from babelqueue_spark.bindings import Binding
 from babelqueue_spark.bindings.batches import names_by_content
 from babelqueue_spark.connector.options import read_options
-from babelqueue_spark.worker.moves import Claims, Plan, Redriven, Selection, move, moving_log
+from babelqueue_spark.worker.dead_letters.moves import Claims, Plan, Redriven, Selection, move, moving_log
 
 
 def names_of(deliveries: pa.RecordBatch) -> list[str]:

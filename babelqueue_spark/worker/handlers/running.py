@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Protocol
 
-from babelqueue_spark.worker.calls import Calls, Steps
-from babelqueue_spark.worker.limits import Bounds, Limits, Pace, breaker
+from babelqueue_spark.worker.handlers.calls import Calls, Steps
+from babelqueue_spark.worker.handlers.limits import Bounds, Limits, Pace, breaker
+from babelqueue_spark.worker.handlers.routes import Routes, Subscriber
 from babelqueue_spark.worker.messages import Message
 from babelqueue_spark.worker.outcomes import DataFrameFailedError, Failure
-from babelqueue_spark.worker.routes import Routes, Subscriber
 
 
 class Handlers(Protocol):

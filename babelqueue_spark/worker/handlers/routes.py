@@ -12,10 +12,10 @@ from pyspark.sql.types import DataType
 
 from babelqueue_spark.envelope.urns import matches, specificity
 from babelqueue_spark.errors import OptionError
-from babelqueue_spark.worker.calls import Step, is_async
-from babelqueue_spark.worker.limits import ONE_BY_ONE, Limits
+from babelqueue_spark.worker.handlers.calls import Step, is_async
+from babelqueue_spark.worker.handlers.limits import ONE_BY_ONE, Limits
+from babelqueue_spark.worker.handlers.responder import Responder
 from babelqueue_spark.worker.messages import EXECUTION_FAILED, Message
-from babelqueue_spark.worker.responder import Responder
 
 PartitionSetup = Callable[[], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
 

@@ -13,8 +13,8 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from babelqueue_spark.errors import BabelQueueError, OptionError
-from babelqueue_spark.worker.idempotency import IdempotencyStore
 from babelqueue_spark.worker.messages import HandlerTimeoutError
+from babelqueue_spark.worker.stores.idempotency import IdempotencyStore
 
 T = TypeVar("T")
 

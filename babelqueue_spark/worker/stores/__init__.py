@@ -1,0 +1,1 @@
+"""Where handled messages are remembered: the contract of a store, Redis, SQL."""
