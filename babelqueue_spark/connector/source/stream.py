@@ -261,9 +261,9 @@ class _Planner:
                 logger.warning("queue '%s' is empty: did you mean %s?", queue, ", ".join(filled))
 
     def _has_messages(self, queue: str) -> bool:
-        """Tell whether a queue that this login may not be allowed to see has messages."""
+        """Tell whether a queue has messages that this login may see; one that is gone is not created."""
         try:
-            return self._binding.backlog(queue) > 0
+            return not self._binding.missing(queue) and self._binding.backlog(queue) > 0
         except BrokerError:
             return False
 
