@@ -79,7 +79,7 @@ On = Literal["both", "reads", "stream reads", "logs", "writes", "batch writes"]
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """One option of the connector: its parser, and its line in docs/options.md.
+    """One option of the connector: its parser, and its row in docs/options.md.
 
     Attributes:
         name: as documented; users may write it in any case.

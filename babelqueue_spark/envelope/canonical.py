@@ -127,9 +127,9 @@ def _only(wanted: Mask, rows: Rows, leaves: list[Any]) -> tuple[Rows, list[Any]]
 
 
 def _key_ends(bodies: Any) -> Rows:
-    """Find the ends of keys (`":`); in long bodies, of those that can be keys of the frame."""
+    """Find the ends of keys (`":`) of one body or more; in long ones, of what can be keys of the frame."""
     octets, bounds = octets_of(bodies)
-    if len(bounds) < 2 or np.diff(bounds).min() < _FRAME_REACH:
+    if np.diff(bounds).min() < _FRAME_REACH:
         return places(octets[bounds[0] : bounds[-1]], _ends_key, reach=1) + int(bounds[0])
     found = [
         _ends_key_at(pc.binary_slice(bodies, 0, _HEAD_REACH), bounds[:-1]),
