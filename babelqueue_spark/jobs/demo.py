@@ -4,7 +4,7 @@
     spark-submit jobs/demo.py --folder /tmp/demo
 
 It fills a SQLite queue with 50,000 envelopes of three URNs and every kind of bad message, drains it,
-drains again, and checks that every message is somewhere exactly once. It replaces the folder.
+publishes more, drains again, and checks that every message is somewhere exactly once. It replaces the folder.
 """
 
 import argparse
